@@ -22,6 +22,7 @@ from epochal.errors import EpochalError, StreamComplete
 from epochal.local import LocalMode
 from epochal.protocol.times import Time, less_equal
 from epochal.resources.documents import load_manifests
+from epochal.resources.manifest import StreamManifest
 
 JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""
@@ -213,7 +214,7 @@ def _reached(frontier: tuple[Time, ...], hour: int) -> bool:
 
 async def _apply(url: str, text: str) -> str:
     """Declare the streams of a manifest file; returns the name of the first."""
-    manifests = load_manifests(text)
+    manifests = [each for each in load_manifests(text) if isinstance(each, StreamManifest)]
     if not manifests:
         raise EpochalError("the manifest declares no stream")
     async with CatalogClient(url) as catalog:

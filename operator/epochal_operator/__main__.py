@@ -20,6 +20,7 @@ from epochal.kube.api import ApiError, is_ready
 from epochal.resources.definitions import DEFINITIONS, all_crds, crd_text
 from epochal.service.process import command_line
 from epochal.service.process import run as run_process
+from epochal_operator.actions import Actions
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
 from epochal_operator.catalog_sync import CatalogSync
@@ -28,6 +29,7 @@ from epochal_operator.handlers import watch
 from epochal_operator.lease import Leadership, LeaseLost
 from epochal_operator.ownership import Claims, release_all
 from epochal_operator.reconciler import Reconciler
+from epochal_operator.relays import RelayReconciler
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings, own_operator
 from epochal_operator.telemetry import OperatorTelemetry, Web, write_json
@@ -50,7 +52,7 @@ def run(
     log_format: Annotated[str | None, typer.Option(help="text or json. [default: text]")] = None,
     exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
 ) -> None:
-    """Look after streams until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_OPERATOR_*."""
+    """Look after streams and relays until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_OPERATOR_*."""
     given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
     run_process("epochal-operator", lambda stop: _run(stop, given), exit_with_stdin=exit_with_stdin)
 
@@ -133,8 +135,10 @@ def _controller(
     catalog_sync = CatalogSync(catalog, leadership.check)
     reporter = Reporter(api, cache, settings.frontier_interval)
     claims = Claims(settings.operator, cache)
-    reconciler = Reconciler(settings, api, cache, catalog_sync, reporter, claims)
-    controller = Controller(settings, api, reconciler, telemetry)
+    actions = Actions(api, cache, reporter)
+    reconciler = Reconciler(settings, api, cache, catalog_sync, reporter, claims, actions)
+    relays = RelayReconciler(settings, cache, reporter, claims, actions)
+    controller = Controller(settings, api, reconciler, relays, telemetry)
     telemetry.observe(
         requests=api.requests,
         streams=lambda: len(claims.streams),

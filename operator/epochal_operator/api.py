@@ -22,11 +22,12 @@ CHILDREN = tuple(
         "Service",
         "PersistentVolumeClaim",
         "Pod",
+        "Deployment",
         "PodDisruptionBudget",
         "NetworkPolicy",
     )
 )
-"""The kinds of objects that a stream has."""
+"""The kinds of objects that streams and relays have."""
 FIRST, LAST = 1.0, 20.0
 """Seconds between requests, from the first failure on."""
 _CONNECTIONS = 64

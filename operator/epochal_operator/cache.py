@@ -6,12 +6,26 @@ a newer one of the same object, an object that was seen to go does not come back
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from epochal.resources.cluster.stream import STREAM_LABEL, key
+from epochal.resources.cluster.stream import RELAY_LABEL, STREAM_LABEL, key
 from epochal.resources.spec import Object
 
 Place = tuple[str, str]
 """Namespace and name of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayPlace:
+    """Namespace and name of a Relay; a stream may be called the same."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"relay {self.namespace}/{self.name}"
+
+
 _GONE = 10_000
 """Uids remembered of objects that are gone: late events of them come within seconds."""
 
@@ -23,13 +37,13 @@ def version(item: Object) -> int:
 
 
 class Cache:
-    """The streams and their children, by name."""
+    """The streams, the relays and what belongs to both, by name."""
 
     def __init__(self) -> None:
         self.streams: dict[Place, Object] = {}
         self._children: defaultdict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
-        self._labelled: defaultdict[Place, dict[tuple[str, str], Object]] = defaultdict(dict)
-        """The children once more, by the stream in their label."""
+        self._labelled: defaultdict[Place | RelayPlace, dict[tuple[str, str], Object]] = defaultdict(dict)
+        """The children once more, by the stream or the relay in their label."""
         self._gone: OrderedDict[str, int] = OrderedDict()
         """uid of what is gone -> what `dropped` was then."""
         self.dropped = 0
@@ -54,7 +68,7 @@ class Cache:
         if known is not None:
             self._unlabel(known)
         home[name] = item
-        if place := _labelled_for(item):
+        if place := labelled_for(item):
             self._labelled[place][name] = item
         return True
 
@@ -89,9 +103,25 @@ class Cache:
 
     def children(self, namespace: str, stream: str, named: Collection[tuple[str, str]]) -> list[Object]:
         """What has the stream's label, and whatever else has one of these kinds and names."""
+        return self._belonging((namespace, stream), namespace, named)
+
+    def children_of_relay(self, place: RelayPlace, named: Collection[tuple[str, str]]) -> list[Object]:
+        """What has the relay's label, and whatever else has one of these kinds and names."""
+        return self._belonging(place, place.namespace, named)
+
+    def _belonging(self, to: Place | RelayPlace, namespace: str, named: Collection[tuple[str, str]]) -> list[Object]:
         there = self._children[namespace]
         found = {place: there[place] for place in named if place in there}
-        return list((found | self._labelled.get((namespace, stream), {})).values())
+        return list((found | self._labelled.get(to, {})).values())
+
+    def relay(self, place: RelayPlace) -> Object | None:
+        """The Relay of this name."""
+        return self._children[place.namespace].get(("Relay", place.name))
+
+    def relays(self, namespace: str = "") -> list[Object]:
+        """All relays, or those of a namespace."""
+        homes = [self._children[namespace]] if namespace else list(self._children.values())
+        return [item for home in homes for (kind, _), item in home.items() if kind == "Relay"]
 
     def find(self, item: Object) -> Object | None:
         """The object of this kind, namespace and name."""
@@ -99,7 +129,7 @@ class Cache:
         return home.get(name)
 
     def _unlabel(self, item: Object) -> None:
-        if place := _labelled_for(item):
+        if place := labelled_for(item):
             labelled = self._labelled[place]
             labelled.pop(key(item), None)
             if not labelled:
@@ -117,6 +147,12 @@ class Cache:
         return [item for home in self._children.values() for item in home.values() if item["kind"] == kind]
 
 
-def _labelled_for(item: Object) -> Place | None:
-    stream = item["metadata"].get("labels", {}).get(STREAM_LABEL)
-    return (item["metadata"]["namespace"], stream) if stream and item["kind"] != "Stream" else None
+def labelled_for(item: Object) -> Place | RelayPlace | None:
+    """To what an object belongs by its label; a Stream belongs to nothing."""
+    if item["kind"] == "Stream":
+        return None
+    namespace, labels = item["metadata"]["namespace"], item["metadata"].get("labels", {})
+    if relay := labels.get(RELAY_LABEL):
+        return RelayPlace(namespace, relay)
+    stream = labels.get(STREAM_LABEL)
+    return (namespace, stream) if stream else None

@@ -5,6 +5,7 @@ are not (S26). The catalog may be away while the cluster is not.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from epochal.resources.spec import Object
 
 logger = logging.getLogger("epochal.operator")
 
+RelayName = tuple[str, str, str]
+"""Namespace, stream, and the name that the relays share."""
 Confirm = Callable[[], Awaitable[None]]
 LONGEST_WAIT = 5.0
 """Seconds that appends may wait for the catalog before that is reported: it records a time within milliseconds."""
@@ -140,6 +143,14 @@ class CatalogSync:
     async def list(self) -> tuple[StreamInfo, ...]:
         """All streams there. Raises what the catalog client raises."""
         return await self._catalog.list()
+
+    async def relay_loads(self) -> dict[RelayName, int]:
+        """The subscribers of all relays by namespace, stream and name. Raises what the catalog client raises."""
+        loads: Counter[RelayName] = Counter()
+        for relay in await self._catalog.relays():
+            namespace, _, stream = relay.stream.partition("/")
+            loads[namespace, stream, relay.name] += relay.load
+        return dict(loads)
 
     async def collect(self, found: StreamInfo) -> None:
         """Delete a stream whose object is gone: it was deleted while the catalog was away."""

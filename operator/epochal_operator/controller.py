@@ -1,4 +1,4 @@
-"""What makes the operator look at a stream, and when: watches, lists, the catalog's frontiers; a queue and workers.
+"""What makes the operator look at a stream or a relay, and when: watches, lists, the catalog; a queue and workers.
 
 Each way is enough by itself to get there in the end; together they get there fast. A stream is in the queue at most
 once, and no two workers look at it at once.
@@ -7,30 +7,32 @@ once, and no two workers look at it at once.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from time import monotonic
 
 from epochal.backoff import Backoff
 from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import EpochalError
-from epochal.kube.api import KINDS, STREAM, ApiError, ResourceKind
-from epochal.resources.cluster.stream import SELECTOR, STREAM_LABEL
+from epochal.kube.api import KINDS, RELAY, STREAM, ApiError, ResourceKind
+from epochal.resources.cluster.stream import SELECTOR
 from epochal.resources.spec import Object
 from epochal.service.telemetry import Look, looking
+from epochal_operator.actions import OutOfDate
 from epochal_operator.api import CHILDREN, ThrottledApi
-from epochal_operator.cache import Cache, Place
+from epochal_operator.cache import Cache, Place, RelayPlace, labelled_for
 from epochal_operator.catalog_sync import NO_CONCERNS, CatalogSync, Concerns, concerns_of, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
-from epochal_operator.reconciler import OutOfDate, Reconciler
+from epochal_operator.reconciler import Reconciler
+from epochal_operator.relays import RelayReconciler
 from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import OperatorTelemetry
 
 logger = logging.getLogger("epochal.operator")
 
 _UNDEFINED = (
-    "streams are not defined in this cluster; define them: epochal-operator crd | kubectl apply --server-side -f -"
+    "{} are not defined in this cluster; define them: epochal-operator crd | kubectl apply --server-side -f -"
     " (the chart does it with crds.enabled)"
 )
 _STUCK = 600.0
@@ -43,19 +45,19 @@ class WorkQueue:
     def __init__(self, first: float, last: float) -> None:
         self._first = first
         self._last = last
-        self._ready: deque[Place] = deque()
-        self._queued: set[Place] = set()
-        self._again: set[Place] = set()
-        self._later: dict[Place, asyncio.TimerHandle] = {}
-        self._failures: dict[Place, Backoff] = {}
+        self._ready: deque[Place | RelayPlace] = deque()
+        self._queued: set[Place | RelayPlace] = set()
+        self._again: set[Place | RelayPlace] = set()
+        self._later: dict[Place | RelayPlace, asyncio.TimerHandle] = {}
+        self._failures: dict[Place | RelayPlace, Backoff] = {}
         self._news = asyncio.Event()
-        self.running: dict[Place, float] = {}
+        self.running: dict[Place | RelayPlace, float] = {}
         """Under way, since when."""
 
     def __len__(self) -> int:
         return len(self._ready)
 
-    def add(self, place: Place, after: float = 0.0) -> None:
+    def add(self, place: Place | RelayPlace, after: float = 0.0) -> None:
         """Look at it, now or `after` seconds; sooner wins."""
         later = self._later.get(place)
         if after > 0:
@@ -71,7 +73,7 @@ class WorkQueue:
             self._ready.append(place)
             self._news.set()
 
-    async def get(self) -> Place:
+    async def get(self) -> Place | RelayPlace:
         """The next one; call `done` with it."""
         while not self._ready:
             self._news.clear()
@@ -81,7 +83,7 @@ class WorkQueue:
         self.running[place] = monotonic()
         return place
 
-    def done(self, place: Place, *, failed: bool = False, after: float | None = None) -> None:
+    def done(self, place: Place | RelayPlace, *, failed: bool = False, after: float | None = None) -> None:
         """It was looked at. One that failed is tried again; `after`: when to look again anyway."""
         del self.running[place]
         if failed:
@@ -94,7 +96,7 @@ class WorkQueue:
         if after is not None:
             self.add(place, after)
 
-    def _due(self, place: Place) -> None:
+    def _due(self, place: Place | RelayPlace) -> None:
         self._later.pop(place, None)
         self.add(place)
 
@@ -103,11 +105,17 @@ class Controller:
     """The cache, the queue, and what moves them."""
 
     def __init__(
-        self, settings: OperatorSettings, api: ThrottledApi, reconciler: Reconciler, telemetry: OperatorTelemetry
+        self,
+        settings: OperatorSettings,
+        api: ThrottledApi,
+        reconciler: Reconciler,
+        relays: RelayReconciler,
+        telemetry: OperatorTelemetry,
     ) -> None:
         self._settings = settings
         self._api = api
         self._reconciler = reconciler
+        self._relays = relays
         self._telemetry = telemetry
         self._cache: Cache = reconciler.cache
         self._catalog_sync: CatalogSync = reconciler.catalog_sync
@@ -145,22 +153,41 @@ class Controller:
         item = {**item, "apiVersion": KINDS[kind].api_version, "kind": kind}
         news = self._cache.drop(item) if event_type == "DELETED" else self._cache.put(item)
         if news:
-            self._wake(_stream_of(item))
+            self._wake_all_of(item)
 
-    def _wake(self, place: Place | None) -> None:
-        """Have a stream looked at, unless it is another operator's."""
-        if place is not None and not self._claims.leaves(place):
+    def _wake_all_of(self, item: Object) -> None:
+        """Have everything looked at that an object matters for."""
+        for place in self._concerned(item):
+            self._wake(place)
+
+    def _concerned(self, item: Object) -> Iterator[Place | RelayPlace]:
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        if belongs := labelled_for(item):
+            yield belongs
+        if item["kind"] == "Stream":
+            yield namespace, name
+            yield from (
+                place_of(relay) for relay in self._cache.relays(namespace) if relay["spec"].get("stream") == name
+            )
+        elif item["kind"] == "Relay":
+            yield RelayPlace(namespace, name)
+            if (namespace, name) in self._cache.streams:  # it may want this name, or have wanted it
+                yield namespace, name
+
+    def _wake(self, place: Place | RelayPlace) -> None:
+        """Have a stream or a relay looked at; not a stream that is another operator's."""
+        if isinstance(place, RelayPlace) or not self._claims.leaves(place):
             self.queue.add(place)
 
     # ---- lists ----
 
     async def resync(self) -> None:
-        """List everything again, and look at every stream.
+        """List everything again, and look at every stream and relay.
 
         Raises `ApiError`: of one kind that cannot be listed only after all others were.
         """
         failed: ApiError | None = None
-        for kind in (STREAM, *CHILDREN):
+        for kind in (STREAM, RELAY, *CHILDREN):
             try:
                 await self._list(kind)
             except ApiError as error:
@@ -169,24 +196,26 @@ class Controller:
                 failed = failed or error
         for place in self._cache.streams:
             self._wake(place)
+        for relay in self._cache.relays():
+            self._wake(place_of(relay))
         if failed is not None:
             raise failed
         self.listed.set()
 
     async def _list(self, kind: ResourceKind) -> None:
-        selector = "" if kind is STREAM else SELECTOR
+        selector = "" if kind in (STREAM, RELAY) else SELECTOR
         for namespace in self._settings.namespaces or ("",):
             try:
                 items, version = await self._api.list(kind, namespace, selector)
             except ApiError as error:
-                if kind is STREAM and error.status == 404:
-                    raise ApiError(404, _UNDEFINED) from None
+                if kind in (STREAM, RELAY) and error.status == 404:
+                    raise ApiError(404, _UNDEFINED.format(kind.plural)) from None
                 raise
             listed = int(version) if version.isdigit() else 0
             missed = self._cache.replace(kind.kind, (namespace,) if namespace else (), items, listed)
             self._telemetry.missed(kind.kind, len(missed) if self.synced else 0)
             for item in missed:
-                self._wake(_stream_of(item))
+                self._wake_all_of(item)
 
     async def resync_forever(self) -> None:
         """List everything again, every so often, and sooner while that fails or something waits for it."""
@@ -247,6 +276,10 @@ class Controller:
             mine = not self._settings.namespaces or each.namespace in self._settings.namespaces
             if mine and object_uid(each) and not self._is_there(each) and await self._is_gone(each):
                 await self._catalog_sync.collect(each)
+        if relays := self._cache.relays():
+            self._relays.loads = await self._catalog_sync.relay_loads()
+            for relay in relays:
+                self._wake(place_of(relay))
 
     def _look_at_what_moved(self, found: Iterable[StreamInfo]) -> None:
         known = {(each.namespace, each.name): each for each in found}
@@ -271,34 +304,37 @@ class Controller:
     # ---- work ----
 
     async def work(self) -> None:
-        """Look at one stream after the other, for ever; several of these run at once. Raises `LeaseLost`."""
+        """Look at one stream or relay after the other, for ever; several of these run at once. Raises `LeaseLost`."""
         await self.listed.wait()  # before, everything would seem to be missing
         while True:
             place = await self.queue.get()
-            with looking("/".join(place)) as look:
-                await self._look(place, look)
+            name = str(place) if isinstance(place, RelayPlace) else "/".join(place)
+            with looking(name) as look:
+                await self._look(place, name, look)
 
-    async def _look(self, place: Place, look: Look) -> None:
+    async def _look(self, place: Place | RelayPlace, name: str, look: Look) -> None:
         started = monotonic()
         look.outcome, after = "failed", None
         try:
-            after = await self._reconciler.reconcile(place)
+            if isinstance(place, RelayPlace):
+                after = await self._relays.reconcile(place)
+            else:
+                after = await self._reconciler.reconcile(place)
             look.outcome = "ok"
         except OutOfDate as error:
-            logger.debug("%s/%s: %s", *place, error)
+            logger.debug("%s: %s", name, error)
             look.outcome = "out of date"
         except (ApiError, EpochalError) as error:
-            logger.warning("%s/%s: %s", *place, error)
+            logger.warning("%s: %s", name, error)
         except LeaseLost:
             raise
         except Exception:  # a bug that one stream brings out must not keep the others from being looked after
-            logger.exception("%s/%s cannot be looked at", *place)
+            logger.exception("%s cannot be looked at", name)
         finally:
             self.queue.done(place, failed=look.outcome != "ok", after=after)
             self._telemetry.looked(look.outcome, monotonic() - started)
 
 
-def _stream_of(item: Object) -> Place | None:
-    metadata = item["metadata"]
-    name = metadata["name"] if item["kind"] == "Stream" else metadata.get("labels", {}).get(STREAM_LABEL)
-    return (metadata["namespace"], name) if name else None
+def place_of(relay: Object) -> RelayPlace:
+    """Where a Relay is."""
+    return RelayPlace(relay["metadata"]["namespace"], relay["metadata"]["name"])

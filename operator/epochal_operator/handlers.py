@@ -23,7 +23,7 @@ import kopf
 
 from epochal.backoff import Backoff
 from epochal.kube.access import Access
-from epochal.kube.api import STREAM, retry_after_of
+from epochal.kube.api import RELAY, STREAM, retry_after_of
 from epochal.resources.cluster.stream import SELECTOR
 from epochal.resources.crd import GROUP
 from epochal.service.process import stop_on_signals
@@ -33,7 +33,7 @@ from epochal_operator.settings import OperatorSettings
 
 logger = logging.getLogger("epochal.operator")
 
-_KINDS = (STREAM, *CHILDREN)
+_KINDS = (STREAM, RELAY, *CHILDREN)
 _ALL_OPEN = 10.0
 """Seconds after the first watch was requested; Kopf never requests one of what it did not find when it began."""
 _LONG = 60.0
@@ -50,7 +50,7 @@ _ADVICE = {
 
 
 async def watch(settings: OperatorSettings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
-    """Watch streams and their children for ever; signals set `stop`.
+    """Watch streams, relays and their children for ever; signals set `stop`.
 
     What cannot be listed is not watched either: watching begins, and begins again, after a list of everything.
     """

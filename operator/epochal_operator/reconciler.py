@@ -5,31 +5,27 @@ order of the calls, and what happens when one fails.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from epochal.backoff import Backoff
 from epochal.errors import EpochalError, ManifestError, ProtocolError, Unavailable
 from epochal.kube.api import ApiError
 from epochal.resources.cluster import (
-    Apply,
-    ClusterAction,
     ClusterPlan,
     ClusterStream,
-    Create,
-    Delete,
     Seen,
     check_drawable,
     children_of,
     plan_cluster,
 )
-from epochal.resources.cluster.planner import claims_of, standing_pods
+from epochal.resources.cluster.planner import standing_pods
 from epochal.resources.cluster.status import News
 from epochal.resources.cluster.stream import FINALIZER, is_terminating, key
 from epochal.resources.spec import Object
+from epochal_operator.actions import Actions, OutOfDate, Refusals
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import CatalogSync, DeclaredStream, declared_of, manifest_of, refused, trouble_of
@@ -38,48 +34,6 @@ from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings
 
 logger = logging.getLogger("epochal.operator")
-
-_TRIES = 5
-"""Looks after conflicts before the stream is left to a later one."""
-_PAUSE_FIRST, _PAUSE_LAST = 0.2, 1.6
-"""Seconds between them, at most."""
-_BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
-"""What is made once and not changed afterwards; the others are applied, so that their fields have one manager."""
-
-_MOST_ALIKE = 8
-"""So many refusals of one kind are enough for one look: a quota refuses a thousand pods one by one."""
-_SHOWN = 3
-
-
-class OutOfDate(Exception):
-    """What was known is old; what there is now is known by now, and the next look sees it."""
-
-
-@dataclass(slots=True)
-class Refusals:
-    """The actions that were refused, with the API server's words, and those that met something else than was known."""
-
-    refused: list[tuple[ClusterAction, str]] = field(default_factory=list)
-    otherwise: list[ClusterAction] = field(default_factory=list)
-
-    def add(self, action: ClusterAction, message: str) -> None:
-        """This one was refused."""
-        self.refused.append((action, message))
-
-    def stop(self, action: ClusterAction) -> bool:
-        """Whether this one is to wait: it needs what could not be made, or enough of its like were refused."""
-        alike = sum(_like(other) == _like(action) for other, _ in self.refused)
-        return alike >= _MOST_ALIKE or any(_needs(action.item, item) for item in self._unmade())
-
-    def message(self) -> str:
-        """What was said, for the status."""
-        messages = list(dict.fromkeys(message for _, message in self.refused))
-        more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
-        return "; ".join(messages[:_SHOWN]) + more
-
-    def _unmade(self) -> Iterator[Object]:
-        failed = [*(action for action, _ in self.refused), *self.otherwise]
-        return (action.item for action in failed if isinstance(action, Create))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +46,7 @@ class Reconciler:
     catalog_sync: CatalogSync
     reporter: Reporter
     claims: Claims
+    actions: Actions
 
     async def reconcile(self, place: Place) -> float | None:
         """Look at one stream; returns seconds after which to look again in any case.
@@ -110,7 +65,7 @@ class Reconciler:
             return await self._reconcile(stream)
         except ApiError as error:
             if error.status in (404, 409):
-                await self._refresh(stream)
+                await self.actions.refresh(stream)
                 raise OutOfDate(str(error)) from None
             raise
 
@@ -216,24 +171,16 @@ class Reconciler:
         Of the plan that is returned the actions were done; what Kubernetes refused is beside it.
         """
         named = frozenset(map(key, wanted))
-        backoff = Backoff(_PAUSE_FIRST, _PAUSE_LAST, jitter=1)
-        for tried in range(_TRIES):
+
+        def plan() -> ClusterPlan:
             observed = self.cache.children(target.namespace, target.name, named)
-            plan = plan_cluster(target, wanted, observed, may_roll=may_roll)
-            if not plan.actions:
-                return plan, Refusals()
-            if tried == 0:
-                await self._check_still_there(stream)
-            else:
-                await backoff.pause()
-            done, refusals = await self._act_on_all(stream, plan.actions)
-            if not refusals.otherwise:
-                return replace(plan, actions=done), refusals
-        raise OutOfDate(f"{target.namespace}/{target.name} changes faster than it is looked at")
+            return plan_cluster(target, wanted, observed, may_roll=may_roll)
+
+        return await self.actions.carry_out(stream, plan, partial(self._check_still_there, stream))
 
     async def _check_still_there(self, stream: Object) -> None:
         """Before anything is written: is the stream still the one that was seen, and not on its way out?"""
-        found = await self._refresh(stream)
+        found = await self.actions.refresh(stream)
         seen = stream["metadata"]
         if (
             found is None
@@ -242,76 +189,6 @@ class Reconciler:
             or self.claims.is_foreign(found)
         ):
             raise OutOfDate(f"{seen['namespace']}/{seen['name']} has changed")
-
-    async def _act_on_all(
-        self, stream: Object, actions: Sequence[ClusterAction]
-    ) -> tuple[tuple[ClusterAction, ...], Refusals]:
-        """What was done, and what was refused or met something unknown. That stops nothing that does not need it."""
-        done: list[ClusterAction] = []
-        refusals = Refusals()
-        for action in actions:
-            if refusals.stop(action):
-                continue
-            try:
-                if await self._act(stream, action):
-                    done.append(action)
-                else:
-                    refusals.otherwise.append(action)
-            except ApiError as error:
-                if error.passes or error.status in (404, 409):
-                    raise
-                refusals.add(action, error.message)
-        return tuple(done), refusals
-
-    async def _act(self, stream: Object, action: ClusterAction) -> bool:
-        """Do one thing; returns whether it was as known. Raises `ApiError` for other refusals."""
-        try:
-            match action:
-                case Create(item):
-                    return await self._create(item)
-                case Apply(item, uid):
-                    requested = self.cache.dropped
-                    self.cache.put(await self.api.apply(item, uid=uid), requested)
-                case Delete():
-                    await self._delete(stream, action)
-        except ApiError as error:
-            if error.status not in (404, 409) or (error.status == 404 and isinstance(action, Create)):
-                raise
-            await self._refresh(action.item)
-            return False
-        return True
-
-    async def _create(self, item: Object) -> bool:
-        if item["kind"] in _BY_POST:
-            self.cache.put(await self.api.create(item))
-            return True
-        if await self._refresh(item) is not None:
-            return False
-        self.cache.put(await self.api.apply(item))
-        return True
-
-    async def _delete(self, stream: Object, action: Delete) -> None:
-        item = action.item
-        left = await self.api.delete(item, action.preconditions)
-        if left is None:
-            self.cache.drop(item)
-        else:
-            self.cache.put(left)
-        name = f"{item['kind']} {item['metadata']['name']}"
-        logger.info("%s: deleted %s: %s", stream["metadata"]["name"], name, action.why)
-        await self.reporter.event(stream, News("Deleted", f"{name}: {action.why}", is_warning=False))
-
-    async def _refresh(self, item: Object) -> Object | None:
-        """Ask the API server how an object is, and know it from now on."""
-        metadata = item["metadata"]
-        requested = self.cache.dropped
-        found = await self.api.get(item["kind"], metadata["namespace"], metadata["name"])
-        known = self.cache.find(item)
-        if known is not None and (found is None or found["metadata"]["uid"] != known["metadata"]["uid"]):
-            self.cache.drop(known)
-        if found is not None:
-            self.cache.put(found, requested)
-        return found
 
     # ---- a stream on its way out ----
 
@@ -344,14 +221,3 @@ class Reconciler:
 
 def _identity(stream: Object) -> tuple[str, int]:
     return stream["metadata"]["uid"], stream["metadata"]["generation"]
-
-
-def _like(action: ClusterAction) -> tuple[type, str]:
-    return type(action), action.item["kind"]
-
-
-def _needs(item: Object, unmade: Object) -> bool:
-    """A pod needs its own volumes, and whatever else there is for all pods."""
-    if item["kind"] != "Pod" or unmade["kind"] == "Pod":
-        return False
-    return unmade["kind"] != "PersistentVolumeClaim" or unmade["metadata"]["name"] in claims_of(item)

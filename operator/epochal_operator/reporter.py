@@ -1,7 +1,7 @@
-"""Writes the status of a stream, and events for what matters.
+"""Writes the status of a stream or a relay, and events for what matters.
 
-What they say is decided by `status_of`. Nothing is written that says what is there already, and a frontier that moves
-all the time is written now and then only.
+What they say is decided by `status_of` and `relay_status_of`. Nothing is written that says what is there already, and
+what moves all the time (a frontier, a number of subscribers) is written now and then only.
 """
 
 import logging
@@ -11,57 +11,65 @@ from time import monotonic
 
 from epochal.kube.api import ApiError
 from epochal.resources.cluster import Seen, status_of
+from epochal.resources.cluster.relay_status import RelaySeen, relay_status_of
 from epochal.resources.cluster.status import News, news, timestamp
 from epochal.resources.cluster.stream import MANAGER
 from epochal.resources.spec import Object
 from epochal_operator.api import ThrottledApi
-from epochal_operator.cache import Cache, Place
+from epochal_operator.cache import Cache, Place, RelayPlace
 
 logger = logging.getLogger("epochal.operator")
 
 
 class Reporter:
-    """Writes statuses and events. `pause`: seconds between two writes of a frontier."""
+    """Writes statuses and events. `pause`: seconds between two writes of what moves all the time."""
 
     def __init__(self, api: ThrottledApi, cache: Cache, pause: float) -> None:
         self._api = api
         self._cache = cache
         self._pause = pause
-        self._written: dict[Place, float] = {}
+        self._written: dict[Place | RelayPlace, float] = {}
 
     async def report(self, stream: Object, seen: Seen) -> float | None:
         """Write what has changed; returns when there is more to write, which had to wait. Raises `ApiError`."""
-        before = stream.get("status", {})
-        after = status_of(before, seen)
+        place = stream["metadata"]["namespace"], stream["metadata"]["name"]
+        return await self._report(place, stream, status_of(stream.get("status", {}), seen), "frontier")
+
+    async def report_relay(self, relay: Object, seen: RelaySeen) -> float | None:
+        """The same of a relay."""
+        place = RelayPlace(relay["metadata"]["namespace"], relay["metadata"]["name"])
+        return await self._report(place, relay, relay_status_of(relay.get("status", {}), seen), "subscribers")
+
+    async def _report(self, place: Place | RelayPlace, of: Object, after: Object, moving: str) -> float | None:
+        before = of.get("status", {})
         changed = {name: value for name, value in after.items() if before.get(name) != value}
         if not changed:
             return None
-        place = stream["metadata"]["namespace"], stream["metadata"]["name"]
-        if changed.keys() == {"frontier"}:
+        if changed.keys() == {moving}:
             wait = self._written.get(place, float("-inf")) + self._pause - monotonic()
             if wait > 0:
                 return wait
-        self._cache.put(await self._api.merge(stream, {"status": changed}, part="/status"))
+        self._cache.put(await self._api.merge(of, {"status": changed}, part="/status"))
         self._written[place] = monotonic()
         for each in news(before, after):
-            await self.event(stream, each)
+            await self.event(of, each)
         return None
 
-    def forget(self, place: Place) -> None:
-        """The stream is gone."""
+    def forget(self, place: Place | RelayPlace) -> None:
+        """The stream, or the relay, is gone."""
         self._written.pop(place, None)
 
-    async def event(self, stream: Object, news: News) -> None:
-        """Post an event about a stream; the status says all of it too."""
-        metadata = stream["metadata"]
+    async def event(self, of: Object, news: News) -> None:
+        """Post an event about a stream or a relay; the status says all of it too."""
+        metadata = of["metadata"]
         now = timestamp(datetime.now(UTC))
         posted = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
             "involvedObject": {
-                "apiVersion": stream["apiVersion"],
-                "kind": stream["kind"],
+                "apiVersion": of["apiVersion"],
+                "kind": of["kind"],
                 "namespace": metadata["namespace"],
                 "name": metadata["name"],
                 "uid": metadata["uid"],

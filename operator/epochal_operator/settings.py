@@ -103,6 +103,8 @@ class OperatorSettings(ServiceSettings):
     """How long the deletion of a stream waits for a catalog that is away; it is notified later then."""
     rollout_patience: float = Field(default=300.0, gt=0.0, le=86400.0)
     """How long a pod may take to become ready before it counts as stuck; recovering a long log takes a while."""
+    relay_scale_down: float = Field(default=300.0, ge=0.0, le=86400.0)
+    """How long fewer relays must have been enough before one ends: subscribers that come back soon need it again."""
     workers: int = Field(default=8, ge=1, le=256)
     """Streams reconciled at once: most of the time they wait for the API server, which must serve others too."""
     retry_first: float = Field(default=1.0, gt=0.0, le=60.0)

@@ -27,7 +27,7 @@ class OperatorTelemetry(ServiceTelemetry):
     def __init__(self) -> None:
         super().__init__("operator")
         self._looks = self.meter.create_histogram(
-            "epochal.operator.reconcile.duration", unit="s", description="Looks at one stream, by outcome",
+            "epochal.operator.reconcile.duration", unit="s", description="Looks at one stream or relay, by outcome",
             explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
         )  # fmt: skip
         self._events = self.meter.create_counter(
@@ -59,7 +59,7 @@ class OperatorTelemetry(ServiceTelemetry):
         self.gauge("epochal.operator.streams", "{stream}", "Streams that this operator looks after", streams)
         self.gauge("epochal.operator.streams.foreign", "{stream}", "Streams that another looks after", foreign)
         self.gauge("epochal.operator.streams.ready", "{stream}", "Streams of which every segment is served", ready)
-        self.gauge("epochal.operator.queue", "{stream}", "Streams that wait to be looked at", queued)
+        self.gauge("epochal.operator.queue", "{stream}", "Streams and relays that wait to be looked at", queued)
         self.gauge("epochal.operator.leading", "1", "Whether this operator acts", lambda: float(leading()))
 
     def looked(self, outcome: str, seconds: float) -> None:

@@ -7,7 +7,15 @@ from tests.charts.rendering import EVERYTHING, Object, find, nested, pods, rende
 
 from epochal.resources.cluster.stream import MONITORING_LABEL
 
-CHILDREN = {"pods", "services", "persistentvolumeclaims", "serviceaccounts", "poddisruptionbudgets", "networkpolicies"}
+CHILDREN = {
+    "pods",
+    "deployments",
+    "services",
+    "persistentvolumeclaims",
+    "serviceaccounts",
+    "poddisruptionbudgets",
+    "networkpolicies",
+}
 MANAGED = {"get", "list", "watch", "create", "patch", "delete"}
 
 
@@ -26,8 +34,9 @@ def test_the_operator_has_the_rights_that_it_needs_and_no_other():
     role = find(render(), "ClusterRole", "-operator")
     assert rights(role) == {
         "streams": {"get", "list", "watch", "patch"},
-        "streams/status": {"patch"},
-        "streams/finalizers": {"update"},
+        "relays": MANAGED,
+        **{f"{each}/status": {"patch"} for each in ("streams", "relays")},
+        **{f"{each}/finalizers": {"update"} for each in ("streams", "relays")},
         "events": {"create"},
         **dict.fromkeys(CHILDREN, MANAGED),
     }

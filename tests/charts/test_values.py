@@ -141,10 +141,11 @@ def test_the_chart_lists_the_images_that_it_runs():
     assert listed == ran | {environment(render(), "operator")["EPOCHAL_OPERATOR_IMAGE"]}
 
 
-def test_the_example_that_the_chart_shows_is_a_stream():
+def test_the_examples_that_the_chart_shows_are_a_stream_and_its_relays():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    (example,) = yaml.safe_load(chart["annotations"]["artifacthub.io/crdsExamples"])
-    assert [manifest.name for manifest in load_manifests(yaml.safe_dump(example))] == ["flights"]
+    examples = yaml.safe_load(chart["annotations"]["artifacthub.io/crdsExamples"])
+    found = load_manifests(yaml.safe_dump_all(examples))
+    assert [(manifest.kind, manifest.name) for manifest in found] == [("Stream", "flights"), ("Relay", "flights-near")]
 
 
 def test_the_operator_is_told_what_publishers_are_made_of():
@@ -222,13 +223,20 @@ def test_all_listen_on_the_same_address():
     )
 
 
-def test_the_definition_is_kept_unless_told_otherwise():
-    (definition,) = [each for each in render() if each["kind"] == "CustomResourceDefinition"]
-    assert definition["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
-    (definition,) = [each for each in render({"crds": {"keep": False}}) if each["kind"] == "CustomResourceDefinition"]
-    assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
+def test_the_definitions_are_kept_unless_told_otherwise():
+    kept, given_up = (
+        {each["metadata"]["name"]: each["metadata"].get("annotations", {}) for each in objects}
+        for objects in map(definitions, ({}, {"crds": {"keep": False}}))
+    )
+    assert set(kept) == set(given_up) == {"streams.epochal.dev", "relays.epochal.dev"}
+    assert all(annotations["helm.sh/resource-policy"] == "keep" for annotations in kept.values())
+    assert not any("helm.sh/resource-policy" in annotations for annotations in given_up.values())
     kinds = {each["kind"] for each in render({"crds": {"enabled": False}})}
     assert "CustomResourceDefinition" not in kinds
+
+
+def definitions(values: Object) -> list[Object]:
+    return [each for each in render(values) if each["kind"] == "CustomResourceDefinition"]
 
 
 def test_the_claim_is_kept_only_when_asked():
@@ -247,8 +255,8 @@ def test_objects_of_the_user_are_templates():
 @pytest.mark.parametrize(
     ("crds", "told"),
     [
-        ({}, "leaves the definition and all Streams"),
-        ({"enabled": False}, "leaves the definition and all Streams"),
+        ({}, "leaves the definitions and all Streams"),
+        ({"enabled": False}, "leaves the definitions and all Streams"),
         ({"keep": False}, "leaves no Stream"),
     ],
 )

@@ -17,10 +17,10 @@ def test_declare_look_and_take_back(run, manifest, tmp_path: Path) -> None:
     assert run("apply", "-f", file).out == "stream demo/flights created\n"
     assert run("apply", "-f", file).out == "stream demo/flights unchanged\n"
     with file.open("a") as more:
-        more.write("  relays: 2\n  push: {heartbeat: 2s}\n")
+        more.write("  access: {publish: [{serviceAccount: a}]}\n  push: {heartbeat: 2s}\n")
     configured = run("apply", "-f", file)
     assert (configured.status, configured.out) == (0, "stream demo/flights configured\n")
-    assert "not in effect yet: demo/flights spec.relays: planned" in configured.err
+    assert "not in effect yet: demo/flights spec.access: planned" in configured.err
     assert "when they next start" in configured.err
 
     header, row = run("get", "streams", "-n", "demo").out.splitlines()
@@ -33,7 +33,7 @@ def test_declare_look_and_take_back(run, manifest, tmp_path: Path) -> None:
         "Generation:     2",
         "  push.heartbeat:             2s",
         "Segment 1:",
-        "  spec.relays: planned: no relays",
+        "  spec.access: planned: service accounts",
     ):
         assert line in described
     assert run("delete", "-f", file).out == "stream demo/flights deleted\n"

@@ -47,7 +47,7 @@ def test_one_that_is_refused_does_not_stop_the_others(run, manifest, declared) -
     changed = manifest(stream.removeprefix("demo/"), encoding="json")
     both = run("apply", "-f", "-", stdin=f"{changed}---\n{manifest('beside')}")
     assert (both.status, both.out) == (2, "stream demo/beside created\n")
-    assert "1 of 2 streams failed" in both.err
+    assert "1 of 2 manifests failed" in both.err
     assert "spec.payload.encoding: cannot change from msgpack to json" in both.err
     dry = run("apply", "--dry-run", "-f", "-", stdin=f"{changed}---\n{manifest('beside')}  relays: 0\n")
     assert (dry.status, dry.out.startswith("stream demo/beside ")) == (2, True)
@@ -67,3 +67,33 @@ def test_a_delete_can_wait_for_the_publishers(run, manifest) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
     assert "publisher/demo.goes-0" not in run("get", "publishers", "-o", "name").out
+
+
+RELAY = (
+    "apiVersion: epochal.dev/v1alpha1\nkind: Relay\nmetadata: {name: near, namespace: demo}\nspec: {stream: flights}\n"
+)
+
+
+def test_a_relay_has_no_place_at_the_catalog_and_nothing_is_changed(run, manifest) -> None:
+    refused = run("apply", "-f", "-", stdin=f"{manifest('relayed')}---\n{RELAY}")
+    assert (refused.status, refused.out) == (2, "")
+    assert "kind: Relay demo/near can be declared on a cluster only" in refused.err
+    assert "spec.relays in the manifest of stream flights" in refused.err
+    assert run("get", "stream", "demo/relayed").status == 3
+    for command in (["delete", "-f", "-"], ["delete", "relay", "demo/near"]):
+        refused = run(*command, stdin=RELAY)
+        assert (refused.status, refused.out) == (2, "")
+        assert "keeps no Relays" in refused.err
+
+
+def test_what_is_no_kind_of_manifest_is_told(manifest, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(RELAY.replace("Relay", "Realy"))
+    with pytest.raises(ManifestError, match="did you mean 'Relay'"):
+        read_manifests([str(wrong)], None)
+    wrong.write_text(RELAY.replace("stream: flights", "streem: flights"))
+    with pytest.raises(ManifestError, match=r"spec\.streem: is not a field; did you mean 'stream'"):
+        read_manifests([str(wrong)], None)
+    wrong.write_text(f"{RELAY}---\n{RELAY}---\n{manifest('near')}")
+    with pytest.raises(ManifestError, match="declares demo/near again; document 1 does already"):
+        read_manifests([str(wrong)], None)

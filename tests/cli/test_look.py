@@ -149,7 +149,7 @@ def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: s
     [
         (["get", "writer5"], "'writer5' is no kind of object; did you mean writers?"),
         (["get", "subs"], "'subs' is no kind of object; did you mean subscriptions?"),
-        (["get", "delays"], "if that is a stream, write: epochal get stream delays"),
+        (["get", "fares"], "if that is a stream, write: epochal get stream fares"),
         (["describe", "demo/delays"], "(there are: streams); if that is a stream, write: epochal describe stream demo"),
         (["delete", "demo/delays"], "if that is a stream, write: epochal delete stream demo/delays"),
         (["describe", "writers", "x"], "writers cannot be described; list them with: epochal get writers"),

@@ -11,12 +11,13 @@ from epochal.catalog_api.answers import Owner, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
-from epochal_operator.cache import Cache, Place
+from epochal_operator.cache import Cache, Place, RelayPlace
 from epochal_operator.catalog_sync import CatalogSync, declared_of
 from epochal_operator.controller import Controller
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
+from epochal_operator.relays import RelayReconciler
 from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import OperatorTelemetry
 
@@ -31,14 +32,15 @@ class Looks:
     cache: Cache = field(default_factory=Cache)
     catalog_sync: CatalogSync | None = None
     claims: Claims = field(init=False)
-    seen: list[Place] = field(default_factory=list)
-    raises: dict[Place, Exception] = field(default_factory=dict)
+    loads: object = None
+    seen: list[Place | RelayPlace] = field(default_factory=list)
+    raises: dict[Place | RelayPlace, Exception] = field(default_factory=dict)
     looked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     def __post_init__(self) -> None:
         self.claims = Claims(SETTINGS.operator, self.cache)
 
-    async def reconcile(self, place: Place) -> None:
+    async def reconcile(self, place: Place | RelayPlace) -> None:
         self.seen.append(place)
         self.looked.release()
         if place in self.raises:
@@ -46,7 +48,9 @@ class Looks:
 
 
 def controller(looks: Looks) -> Controller:
-    made = Controller(SETTINGS, ThrottledApi(), cast(Reconciler, looks), OperatorTelemetry())
+    made = Controller(
+        SETTINGS, ThrottledApi(), cast(Reconciler, looks), cast(RelayReconciler, looks), OperatorTelemetry()
+    )
     made.listed.set()
     return made
 
@@ -65,7 +69,7 @@ async def test_a_bug_that_one_stream_brings_out_does_not_keep_others_waiting() -
     async with asyncio.timeout(20):
         for _ in range(4):  # three tries of the bad one, and the good one
             await looks.looked.acquire()
-    assert sorted(looks.seen) == [*[("n", "bad")] * 3, ("n", "good")]
+    assert sorted(looks.seen, key=str) == [*[("n", "bad")] * 3, ("n", "good")]
     assert not working.done()
     working.cancel()
 
@@ -90,6 +94,57 @@ async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> Non
     assert len(acting.queue) == 0
     acting.saw("Pod", "DELETED", item("a-0", "1", 2, stream="a"))
     assert await acting.queue.get() == ("n", "a")
+
+
+async def woken(acting: Controller) -> set[Place | RelayPlace]:
+    found = {await acting.queue.get() for _ in range(len(acting.queue))}
+    for place in found:
+        acting.queue.done(place)
+    return found
+
+
+async def test_relays_are_woken_by_themselves_by_what_they_have_and_by_their_stream() -> None:
+    acting = controller(Looks())
+    relay = {**item("near", "r"), "spec": {"stream": "a"}}
+    acting.saw("Relay", "ADDED", relay)
+    assert await woken(acting) == {RelayPlace("n", "near")}
+    acting.saw("Stream", "ADDED", item("a", "s"))
+    assert await woken(acting) == {("n", "a"), RelayPlace("n", "near")}
+    acting.saw("Stream", "ADDED", item("b", "t"))
+    assert await woken(acting) == {("n", "b")}
+    deployment = item("near-relay", "d")
+    deployment["metadata"]["labels"] = {"epochal.dev/relay": "near"}
+    acting.saw("Deployment", "MODIFIED", deployment)
+    assert await woken(acting) == {RelayPlace("n", "near")}
+    acting.saw("Relay", "ADDED", {**item("b", "v"), "spec": {"stream": "a"}})
+    assert await woken(acting) == {RelayPlace("n", "b"), ("n", "b")}, "the stream may have wanted this name"
+    acting.saw("Relay", "DELETED", {**item("near", "r", 2), "spec": {"stream": "a"}})
+    assert await woken(acting) == {RelayPlace("n", "near")}
+
+
+class Relayed(CatalogSync):
+    """A catalog that lists two relays of one name."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def list(self) -> tuple[StreamInfo, ...]:
+        return ()
+
+    async def relay_loads(self) -> dict[tuple[str, str, str], int]:
+        return {("n", "a", "near"): 7}
+
+
+async def test_the_catalog_is_asked_for_relays_where_there_are_any() -> None:
+    looks = Looks(catalog_sync=Relayed())
+    acting = controller(looks)
+    await acting.sweep()
+    assert looks.loads is None
+    acting.saw("Relay", "ADDED", {**item("near", "r"), "spec": {"stream": "a"}})
+    await woken(acting)
+    await acting.sweep()
+    assert looks.loads == {("n", "a", "near"): 7}
+    assert await woken(acting) == {RelayPlace("n", "near")}
 
 
 def at_catalog(*lost: str) -> StreamInfo:

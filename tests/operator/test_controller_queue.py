@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from epochal_operator.cache import Place, RelayPlace
 from epochal_operator.controller import WorkQueue
 
 A, B = ("n", "a"), ("n", "b")
@@ -14,7 +15,7 @@ async def queue() -> WorkQueue:
     return WorkQueue(first=0.02, last=0.05)
 
 
-async def got(queue: WorkQueue) -> tuple[str, str]:
+async def got(queue: WorkQueue) -> Place | RelayPlace:
     async with asyncio.timeout(20):
         return await queue.get()
 

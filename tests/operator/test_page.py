@@ -1,4 +1,4 @@
-"""docs/operator.md against the operator: settings with their defaults, reasons, metrics."""
+"""docs/operator.md and docs/relays.md against the operator: settings with their defaults, reasons, metrics."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,14 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 from tests.operator.exposing import exposed
 
-from epochal.resources.cluster import status
+from epochal.resources.cluster import relay_status, status
 from epochal.service.settings import ServiceSettings
-from epochal_operator import reconciler
+from epochal_operator import reconciler, relays
 from epochal_operator.settings import OperatorSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operator.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "operator.md").read_text(encoding="utf-8")
+RELAYS = (DOCS / "relays.md").read_text(encoding="utf-8")
 
 
 def shown(field: Any) -> str:
@@ -44,6 +46,14 @@ def test_every_reason_is_described() -> None:
         name for cell in re.findall(r"\| (?:True|False) \| (.*?) \|", PAGE) for name in re.findall("`(.*?)`", cell)
     }
     assert reasons == described
+
+
+def test_every_reason_of_relays_is_described() -> None:
+    sources = "".join(Path(str(module.__file__)).read_text() for module in (relay_status, relays))
+    reasons = set(re.findall(r'(?:True|False), "([A-Z][A-Za-z]+)"', sources)) | {"NameConflict"}
+    reasons |= set(re.findall(r'\("([A-Z][A-Za-z]+)", (?:reason|waits|refused|refusals)', sources))
+    cells = re.findall(r"\| (?:True|False) \| (.*?) \|", RELAYS)
+    assert reasons == {name for cell in cells for name in re.findall("`(.*?)`", cell)}
 
 
 def test_every_metric_is_described() -> None:

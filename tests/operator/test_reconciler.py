@@ -11,11 +11,12 @@ from epochal.errors import Unavailable
 from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal.resources.manifest import StreamManifest
+from epochal_operator.actions import Actions, OutOfDate
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
 from epochal_operator.catalog_sync import CatalogSync, Confirm, DeclaredStream
 from epochal_operator.ownership import Claims
-from epochal_operator.reconciler import OutOfDate, Reconciler
+from epochal_operator.reconciler import Reconciler
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings
 
@@ -52,7 +53,9 @@ async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
     cache.put(STREAM)
     async with CatalogClient(settings.catalog) as catalog:
         reporter, claims = Reporter(api, cache, 1.0), Claims(settings.operator, cache)
-        reconciler = Reconciler(settings, api, cache, Vanishing(cache, catalog), reporter, claims)
+        reconciler = Reconciler(
+            settings, api, cache, Vanishing(cache, catalog), reporter, claims, Actions(api, cache, reporter)
+        )
         with pytest.raises(OutOfDate, match="demo/flights is gone"):
             await reconciler.reconcile(("demo", "flights"))
         assert await reconciler.reconcile(("demo", "flights")) is None
@@ -78,7 +81,7 @@ class Noting(Reporter):
 async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of_pods_true():
     settings, api, cache = OperatorSettings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
     wrong = {**STREAM["spec"], "segments": 2, "publishers": {"advertise": "not a host {index}"}}
-    status = {"segments": 2, "catalogUid": "c1", "notInEffect": ["spec.relays"]}
+    status = {"segments": 2, "catalogUid": "c1", "notInEffect": ["spec.access"]}
     cache.put({**STREAM, "spec": wrong, "status": status})
     pods = [item for item in children_of(stream(2), SETTINGS) if item["kind"] == "Pod"]
     for pod, ready in zip(pods, ("True", "False"), strict=True):
@@ -87,10 +90,12 @@ async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of
         cache.put({**pod, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}})
     noting, claims = Noting(api, cache, 1.0), Claims(settings.operator, cache)
     async with CatalogClient(settings.catalog) as catalog:
-        reconciler = Reconciler(settings, api, cache, Away(catalog, lambda: None), noting, claims)
+        reconciler = Reconciler(
+            settings, api, cache, Away(catalog, lambda: None), noting, claims, Actions(api, cache, noting)
+        )
         await reconciler.reconcile(("demo", "flights"))
     assert noting.seen is not None
     told = status_of(status, noting.seen)
     assert (told["segments"], told["readySegments"], told["catalogUid"]) == (2, 1, "c1")
-    assert told["notInEffect"] == ["spec.relays"]
+    assert told["notInEffect"] == ["spec.access"]
     assert [item["reason"] for item in told["conditions"]] == ["PublishersNotReady", "Invalid", "Invalid"]

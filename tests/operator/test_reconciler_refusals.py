@@ -4,7 +4,7 @@ from tests.resources.test_cluster_children import SETTINGS, STORAGE, stream
 
 from epochal.resources.cluster import Apply, Create, children_of
 from epochal.resources.cluster.stream import key
-from epochal_operator.reconciler import Refusals
+from epochal_operator.actions import Refusals
 
 DRAWN = {key(item): item for item in children_of(stream(20, **STORAGE), SETTINGS)}
 PODS = [item for (kind, _), item in DRAWN.items() if kind == "Pod"]

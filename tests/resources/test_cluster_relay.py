@@ -11,7 +11,7 @@ from tests.resources.pretended import Pretended
 from tests.resources.test_cluster_children import SETTINGS, drawn, stream
 from tests.resources.test_relay import document
 
-from epochal.resources.cluster import Create, Delete
+from epochal.resources.cluster import ClusterPlan, Create, Delete
 from epochal.resources.cluster.relay import (
     ClusterRelay,
     deployment_of,
@@ -22,6 +22,7 @@ from epochal.resources.cluster.relay import (
 from epochal.resources.cluster.relay_scaling import RecentNeeds, needed, next_replicas
 from epochal.resources.cluster.stream import key
 from epochal.resources.relay import RelayManifest, RelaySpec
+from epochal_publisher.relay.settings import RelaySettings
 
 Object = dict[str, Any]
 EVERYTHING: dict[str, Any] = {
@@ -179,11 +180,13 @@ def test_who_may_read_the_stream_may_connect_and_its_relays_reach_publishers() -
 
 def settled(cluster: Pretended, what: ClusterRelay) -> None:
     wanted = relay_children_of(what, SETTINGS)
-    for _ in range(2):
-        plan = plan_relay(what.manifest, what.object_uid, wanted, copy.deepcopy(list(cluster.items.values())))
-        for action in plan.actions:
-            cluster.carry_out(action)
-    assert plan.actions == ()
+    for action in planned(cluster, what, wanted).actions:
+        cluster.carry_out(action)
+    assert planned(cluster, what, wanted).actions == ()
+
+
+def planned(cluster: Pretended, what: ClusterRelay, wanted: list[Object]) -> ClusterPlan:
+    return plan_relay(what.manifest, what.object_uid, wanted, copy.deepcopy(list(cluster.items.values())))
 
 
 def test_it_is_made_changed_and_then_rests() -> None:
@@ -208,7 +211,7 @@ def test_a_value_that_is_drawn_no_more_is_a_change() -> None:
     settled(cluster, relay(**EVERYTHING))
     without = {name: value for name, value in EVERYTHING.items() if name != "http"}
     wanted = relay_children_of(relay(**without), SETTINGS)
-    plan = plan_relay(relay().manifest, "relay-uid", wanted, copy.deepcopy(list(cluster.items.values())))
+    plan = planned(cluster, relay(), wanted)
     assert [key(action.item) for action in plan.actions] == [("Deployment", "near-relay")]
 
 
@@ -219,7 +222,7 @@ def test_what_others_made_stays_and_what_an_older_one_left_goes() -> None:
     old = copy.deepcopy(wanted["Deployment", "near-relay"])
     old["metadata"]["ownerReferences"][0]["uid"] = "older"
     cluster.put(old)
-    plan = plan_relay(relay().manifest, "relay-uid", list(wanted.values()), copy.deepcopy(list(cluster.items.values())))
+    plan = planned(cluster, relay(), list(wanted.values()))
     assert plan.conflicts == ("Service near-relay",)
     assert all(action.item["metadata"].get("uid") != theirs["metadata"]["uid"] for action in plan.actions)
     [gone] = [action for action in plan.actions if isinstance(action, Delete)]
@@ -293,3 +296,11 @@ def test_bounds_hold_at_once() -> None:
     assert next_replicas(SCALED, 1, 2, 2, settled=False) == 2
     fixed = RelayManifest.from_document(document(replicas=5)).spec
     assert next_replicas(fixed, 1, needed(fixed, 10**6), 1, settled=False) == 5
+
+
+def test_the_environment_is_what_a_relay_reads() -> None:
+    for settings in (environment(relay()), environment(relay(**EVERYTHING))):
+        unknown = {name.lower() for name in settings} - RelaySettings.model_fields.keys() - {"pod", "pod_address"}
+        assert unknown <= {"cors_origins"}
+    read = RelaySettings.read(**{name.lower(): value for name, value in environment(relay()).items() if value})
+    assert (read.stream, read.name, read.capacity, read.events_port) == ("demo/flights", "near", 1000, 8701)

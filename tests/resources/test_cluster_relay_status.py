@@ -32,12 +32,16 @@ def test_numbers_are_those_of_the_deployment_and_of_the_catalog() -> None:
 def test_it_is_ready_once_there_are_as_many_as_there_should_be() -> None:
     seen = RelaySeen("near", 1, NOW, deployment=DEPLOYMENT, wanted=2)
     assert told(relay_status_of({}, seen))["Ready"] == ("True", "Serving")
-    assert told(relay_status_of({}, RelaySeen("near", 1, NOW)))["Ready"] == ("False", "ScaledToZero")
+    assert told(relay_status_of({}, RelaySeen("near", 1, NOW, wanted=0)))["Ready"] == ("False", "ScaledToZero")
 
 
 def test_what_is_wrong_is_said() -> None:
     wrong = RelaySeen("near", 1, NOW, wrong=("NoStream", "there is no Stream flights"))
     assert told(relay_status_of({}, wrong)) == {"Ready": ("False", "NoStream"), "Degraded": ("True", "NoStream")}
+    goes_on = RelaySeen(
+        "near", 1, NOW, deployment={**DEPLOYMENT, "spec": {"replicas": 2}}, wrong=("Invalid", "unknown field")
+    )
+    assert told(relay_status_of({}, goes_on)) == {"Ready": ("True", "Serving"), "Degraded": ("True", "Invalid")}
     taken = RelaySeen("near", 1, NOW, ClusterPlan(conflicts=("Service near-relay",)), wanted=1)
     status = relay_status_of({}, taken)
     assert told(status)["Degraded"] == ("True", "NameConflict")

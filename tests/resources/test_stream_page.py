@@ -1,4 +1,4 @@
-"""docs/stream.md against the model: every field with its default and meaning, in the words of `kubectl explain`."""
+"""Pages against the models of Stream and Relay: every field with its default and meaning, as `kubectl explain` says."""
 
 import re
 from collections.abc import Iterator
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.resources.admission import SCHEMA, admitted
+from tests.resources.admission import RELAY_SCHEMA, SCHEMA, admitted
 
 from epochal.resources.documents import load_manifests
 
-PAGE = (Path(__file__).parents[2] / "docs" / "stream.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "stream.md").read_text(encoding="utf-8")
+RELAYS = (DOCS / "relays.md").read_text(encoding="utf-8").partition("## On Kubernetes")[2].partition("\n## ")[0]
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -29,19 +31,18 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, s
             yield where, "needed" if default == "needed" else shown, inner["description"]
 
 
-def table() -> str:
+def table(schema: dict[str, Any]) -> list[str]:
     """The rows as they stand on the page."""
-    return "\n".join(
-        f"| `{path}` | {default} | {text} |" for path, default, text in fields(SCHEMA["properties"]["spec"])
-    )
+    return [f"| `{path}` | {default} | {text} |" for path, default, text in fields(schema["properties"]["spec"])]
 
 
-def test_every_field_is_described_with_its_default() -> None:
-    rows = re.findall(r"^\| `[a-z].*\|$", PAGE, re.MULTILINE)
-    assert rows == table().splitlines()
+@pytest.mark.parametrize(("page", "schema"), [(PAGE, SCHEMA), (RELAYS, RELAY_SCHEMA)], ids=["streams", "relays"])
+def test_every_field_is_described_with_its_default(page: str, schema: dict[str, Any]) -> None:
+    rows = re.findall(r"^\| `[a-z].*\| .* \|$", page.partition("| status | meaning |")[0], re.MULTILINE)
+    assert rows == table(schema)
 
 
-@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE + RELAYS, re.MULTILINE | re.DOTALL))
 def test_the_examples_are_taken(text: str) -> None:
     assert load_manifests(text)
     for document in yaml.safe_load_all(text):

@@ -209,16 +209,23 @@ annotations:
 - apiGroups: [epochal.dev]
   resources: [streams]
   verbs: [get, list, watch, patch]
+# Relays are the users', too, but for those that spec.relays of a Stream asks for.
 - apiGroups: [epochal.dev]
-  resources: [streams/status]
+  resources: [relays]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [epochal.dev]
+  resources: [streams/status, relays/status]
   verbs: [patch]
-# To own children of a Stream such that it goes after them.
+# To own children of a Stream or a Relay such that it goes after them.
 - apiGroups: [epochal.dev]
-  resources: [streams/finalizers]
+  resources: [streams/finalizers, relays/finalizers]
   verbs: [update]
 # The children.
 - apiGroups: [""]
   resources: [pods, services, persistentvolumeclaims, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
@@ -226,7 +233,7 @@ annotations:
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
-# What happens is told on the Stream.
+# What happens is told on the Stream, or the Relay.
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

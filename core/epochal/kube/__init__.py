@@ -6,6 +6,6 @@ publishers, and `Cluster` gives it both. The `kubernetes` package is loaded when
 
 from epochal.kube.access import Choice, context_namespace
 from epochal.kube.cluster import Cluster
-from epochal.kube.user_api import Right, StreamObjects
+from epochal.kube.user_api import DeclaredObjects, Right
 
-__all__ = ["Choice", "Cluster", "Right", "StreamObjects", "context_namespace"]
+__all__ = ["Choice", "Cluster", "DeclaredObjects", "Right", "context_namespace"]

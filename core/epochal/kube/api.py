@@ -53,14 +53,17 @@ class ResourceKind(NamedTuple):
 
 
 STREAM = ResourceKind("Stream", "/apis/epochal.dev/v1alpha1", "streams")
+RELAY = ResourceKind("Relay", "/apis/epochal.dev/v1alpha1", "relays")
 KINDS = {
     kind.kind: kind
     for kind in (
         STREAM,
+        RELAY,
         ResourceKind("ServiceAccount", "/api/v1", "serviceaccounts"),
         ResourceKind("Service", "/api/v1", "services"),
         ResourceKind("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
         ResourceKind("Pod", "/api/v1", "pods"),
+        ResourceKind("Deployment", "/apis/apps/v1", "deployments"),
         ResourceKind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
         ResourceKind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
         ResourceKind("Event", "/api/v1", "events"),

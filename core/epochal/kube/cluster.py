@@ -15,9 +15,9 @@ import aiohttp
 
 from epochal.errors import ClusterError, ClusterUnavailable, EpochalError
 from epochal.kube.access import Access, Choice
-from epochal.kube.api import KINDS, Object, is_ready
+from epochal.kube.api import KINDS, RELAY, STREAM, Object, is_ready
 from epochal.kube.port_forward import Forwarder
-from epochal.kube.user_api import Forbidden, NotThere, StreamObjects, UserApi
+from epochal.kube.user_api import DeclaredObjects, Forbidden, NotThere, UserApi
 
 _ENDS = (["svc"], ["svc", "cluster", "local"])
 """We never write more than the first ourselves, and people copy the usual full form."""
@@ -138,9 +138,14 @@ class Cluster:
         return self.api.access
 
     @property
-    def streams(self) -> StreamObjects:
+    def streams(self) -> DeclaredObjects:
         """Its `Stream` objects."""
-        return StreamObjects(self.api)
+        return DeclaredObjects(self.api, STREAM)
+
+    @property
+    def relays(self) -> DeclaredObjects:
+        """Its `Relay` objects."""
+        return DeclaredObjects(self.api, RELAY)
 
     async def catalog(self) -> str:
         """The catalog's URL, as it is reached from here.

@@ -14,7 +14,7 @@ import aiohttp
 
 from epochal.errors import ClusterError, ClusterUnavailable, ManifestError, Problem, StreamNotFound
 from epochal.kube.access import Choice
-from epochal.kube.api import KINDS, STREAM, Api, ApiError, Object, ResourceKind
+from epochal.kube.api import KINDS, RELAY, STREAM, Api, ApiError, Object, ResourceKind
 
 GROUP = "epochal.dev"
 
@@ -188,7 +188,7 @@ class UserApi(Api):
                 return NotThere(message, str(error.details.get("kind") or ""))
             case 409:
                 return Conflict(message)
-            case 400 | 422 if right.resource == "streams":
+            case 400 | 422 if right.resource in (STREAM.plural, RELAY.plural):
                 causes = [Problem(str(one.get("field", "")), str(one.get("message", ""))) for one in _causes(error)]
                 return ManifestError(message if not causes else "the cluster refuses the manifest", causes)
             case 429 | 500 | 502 | 503 | 504:
@@ -213,27 +213,28 @@ def _causes(error: ApiError) -> list[Object]:
     return [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
 
 
-class StreamObjects:
-    """The `Stream` objects of the cluster of `api`: applied, read and deleted as kubectl does it.
+class DeclaredObjects:
+    """The `Stream` or the `Relay` objects of the cluster of `api`: applied, read and deleted as kubectl does it.
 
-    These are not the catalog's streams, which the operator declares for them: a change that is made only at the catalog
-    would be undone, or have no publishers.
+    Streams there are not the catalog's streams, which the operator declares for them: a change that is made only at the
+    catalog would be undone, or have no publishers.
     """
 
-    def __init__(self, api: UserApi) -> None:
+    def __init__(self, api: UserApi, kind: ResourceKind) -> None:
         self._api = api
+        self._kind = kind
 
     async def all(self, namespace: str | None = None) -> list[Object]:
         """All objects, or those of a namespace."""
         try:
-            return (await self._api.list(STREAM, namespace or ""))[0]
+            return (await self._api.list(self._kind, namespace or ""))[0]
         except NotThere:
             raise self._no_resource() from None
 
     async def find(self, namespace: str, name: str) -> Object | None:
         """The object, or None."""
         try:
-            return await self._api.get(STREAM.kind, namespace, name)
+            return await self._api.get(self._kind.kind, namespace, name)
         except NotThere:
             raise self._no_resource() from None
 
@@ -257,7 +258,7 @@ class StreamObjects:
             return await self._api.apply(item, force=force, options=options)
         except Conflict as error:
             raise ClusterError(
-                f"stream {namespace}/{name} has fields that something else has set: {error}; "
+                f"{self._kind.kind.lower()} {namespace}/{name} has fields that something else has set: {error}; "
                 "apply with what set them, or take them over with --force-conflicts"
             ) from None
         except NotThere as error:
@@ -268,16 +269,20 @@ class StreamObjects:
             raise self._no_resource() from None
 
     async def delete(self, namespace: str, name: str) -> Object:
-        """Delete the object; it is gone once the operator has ended the publishers. Raises `StreamNotFound`."""
+        """Delete the object; a stream's is gone once the operator has ended the publishers.
+
+        Raises `StreamNotFound`, or `NotThere` for a relay.
+        """
         found = await self.find(namespace, name)
         if found is None:
-            raise StreamNotFound(f"there is no Stream object {namespace}/{name} in the cluster")
+            missing = f"there is no {self._kind.kind} object {namespace}/{name} in the cluster"
+            raise StreamNotFound(missing) if self._kind is STREAM else NotThere(missing, self._kind.plural)
         with suppress(NotThere):  # someone else did
-            await self._api.delete({**found, "kind": STREAM.kind})
+            await self._api.delete({**found, "kind": self._kind.kind})
         return found
 
     def _no_resource(self) -> ClusterError:
         return ClusterError(
-            f"the cluster of context {self._api.access.name} knows no streams.{GROUP}: is Epochal installed there? "
-            "helm install epochal charts/epochal -n epochal --create-namespace"
+            f"the cluster of context {self._api.access.name} knows no {self._kind.plural}.{GROUP}: is Epochal installed"
+            " there? helm install epochal charts/epochal -n epochal --create-namespace"
         )

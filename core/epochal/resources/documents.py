@@ -5,13 +5,14 @@ exhausts the stack, merges and dates that silently become something else. All ar
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from epochal.errors import ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
-from epochal.resources.problems import MAX_DEPTH, MAX_NODES, path_of
+from epochal.resources.problems import MAX_DEPTH, MAX_NODES, nearest, path_of, show
+from epochal.resources.relay import RelayManifest
 
 MAX_TEXT = 1 << 20
 """Characters in one file of manifests."""
@@ -28,25 +29,30 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def load_manifests(text: str, *, namespace: str | None = None) -> list[StreamManifest]:
+Manifest: TypeAlias = StreamManifest | RelayManifest
+_KINDS: dict[object, type[StreamManifest] | type[RelayManifest]] = {"Stream": StreamManifest, "Relay": RelayManifest}
+
+
+def load_manifests(text: str, *, namespace: str | None = None) -> list[Manifest]:
     """Every manifest in `text`, in order; empty documents are skipped, `namespace` replaces a missing one.
 
     Raises `ManifestError` with the problems of all; of several documents, each path says which (`document 2: spec...`).
     """
     documents, problems = _load_documents(text)
-    manifests: list[StreamManifest] = []
-    seen: dict[str, int] = {}
+    manifests: list[Manifest] = []
+    seen: dict[tuple[str, str], int] = {}
     for number, document in documents:
         where = f"document {number}: " if len(documents) > 1 else ""
         try:
-            manifest = StreamManifest.from_document(document, namespace=namespace)
+            manifest = read_manifest(document, namespace)
         except ManifestError as error:
             problems.extend(Problem(where + problem.path, problem.reason, problem.hint) for problem in error.problems)
             continue
-        if manifest.qualified in seen:
-            reason = f"declares {manifest.qualified} again; document {seen[manifest.qualified]} does already"
+        declared = manifest.kind, manifest.qualified
+        if declared in seen:
+            reason = f"declares {manifest.qualified} again; document {seen[declared]} does already"
             problems.append(Problem(f"{where}metadata.name", reason))
-        seen.setdefault(manifest.qualified, number)
+        seen.setdefault(declared, number)
         manifests.append(manifest)
     if not documents and not problems:
         problems.append(
@@ -57,6 +63,22 @@ def load_manifests(text: str, *, namespace: str | None = None) -> list[StreamMan
             "the manifest is not valid" if len(documents) < 2 else "the manifests are not valid", problems
         )
     return manifests
+
+
+def read_manifest(document: Any, namespace: str | None) -> Manifest:
+    """The manifest of whatever kind in a document; raises `ManifestError`."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if isinstance(kind, str) and kind not in _KINDS:
+        raise ManifestError(
+            "the manifest is not valid",
+            [Problem("kind", f"must be one of {', '.join(map(str, _KINDS))}, not {show(kind)}", _meant(kind))],
+        )
+    return _KINDS[kind if isinstance(kind, str) else "Stream"].from_document(document, namespace=namespace)
+
+
+def _meant(kind: str) -> str:
+    hint = nearest(kind, [*map(str, _KINDS)])
+    return hint if hint.startswith("did") else ""
 
 
 def _load_documents(text: str) -> tuple[list[tuple[int, Any]], list[Problem]]:

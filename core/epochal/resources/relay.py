@@ -136,7 +136,7 @@ def _between_fields(document: object) -> Iterator[Problem]:
     elif field_of(document, "spec.upstream") == field_of(document, "metadata.name") is not None:
         yield Problem("spec.upstream", "is this relay itself", "a relay follows publishers, or relays of another name")
     host = field_of(document, "spec.advertise")
-    several = scaling is not None or (_are_numbers(replicas) and replicas > 1)
+    several = scaling is not None or (isinstance(replicas, int) and replicas > 1)
     if isinstance(host, str) and host and "{pod}" not in host and several:
         yield Problem(
             "spec.advertise", "is the same for all relays", "each needs an address of its own: put {pod} in it"

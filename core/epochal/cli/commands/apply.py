@@ -1,15 +1,15 @@
-"""`epochal apply`: declare streams, or change them.
+"""`epochal apply`: declare streams, and on a cluster relays, or change them.
 
 The outcome of each manifest is printed. If one is refused, the others are applied all the same.
-With `--kube`, `Stream` objects are applied and deleted at the API server of Kubernetes and not at the catalog: the
-operator declares the stream there, and runs its publishers.
+With `--kube`, `Stream` and `Relay` objects are applied and deleted at the API server of Kubernetes and not at the
+catalog: the operator declares the stream there, and runs its publishers and relays.
 """
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -31,9 +31,10 @@ from epochal.errors import (
 )
 from epochal.kube.api import Object
 from epochal.kube.cluster import in_cluster
-from epochal.kube.user_api import StreamObjects
-from epochal.resources.documents import load_manifests
+from epochal.kube.user_api import DeclaredObjects, NotThere
+from epochal.resources.documents import Manifest, load_manifests
 from epochal.resources.manifest import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
+from epochal.resources.relay import RelayManifest
 
 EPILOG = """\b
 Examples:
@@ -41,15 +42,16 @@ Examples:
   epochal apply -f examples -f more.yaml --dry-run   # a directory, a file
   cat streams.yaml | epochal apply -n demo -f -
 
-Prints "created", "configured" or "unchanged" for each stream. All manifests are checked before anything is applied; one
-that the catalog refuses does not keep the others from being applied, and is reported at the end. Fields whose function
-is planned are accepted, and named on standard error. What cannot change while a stream lives: spec.time.shape,
+Prints "created", "configured" or "unchanged" for each. All manifests are checked before anything is applied; one that
+the catalog refuses does not keep the others from being applied, and is reported at the end. Fields whose function is
+planned are accepted, and named on standard error. What cannot change while a stream lives: spec.time.shape,
 spec.payload.encoding, spec.segments.
 
-With `epochal --kube apply` the Stream objects of the cluster are applied, as kubectl apply --server-side does, and
-the operator declares them at the catalog. Fields that something else has set (kubectl apply, say) are left to it, as
-an error, unless --force-conflicts takes them over. Without --kube only the catalog gets them, also that of a
-cluster, where nothing starts publishers for a stream without a Stream object."""
+With `epochal --kube apply` the Stream and Relay objects of the cluster are applied, as kubectl apply --server-side
+does, and the operator declares streams at the catalog. Fields that something else has set (kubectl apply, say) are left
+to it, as an error, unless --force-conflicts takes them over. Without --kube only the catalog gets them, also that of a
+cluster, where nothing starts publishers for a stream without a Stream object. The catalog keeps no Relays: without
+--kube, say how many there are in the stream's spec.relays."""
 
 
 def apply(
@@ -62,14 +64,30 @@ def apply(
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Declare the streams of manifests, or change them."""
+    """Declare the streams of manifests, or change them; on a cluster the relays too."""
     if not filename:
         raise typer.BadParameter("name a file of manifests: epochal apply -f FILE (or -f - for standard input)")
     manifests = read_manifests(filename, namespace)
     if target.chosen() is not None:
         run(apply_objects(manifests, dry_run, force))
     else:
-        run(_apply(manifests, dry_run, catalog, timeout))
+        run(_apply(only_streams(manifests), dry_run, catalog, timeout))
+
+
+def only_streams(manifests: Sequence[Manifest]) -> list[StreamManifest]:
+    """The same; raises `ManifestError` for relays, of which the catalog keeps none."""
+    problems = [
+        Problem(
+            "kind",
+            f"Relay {manifest.qualified} can be declared on a cluster only",
+            f"there use epochal --kube; in local mode set spec.relays in the manifest of stream {manifest.spec.stream}",
+        )
+        for manifest in manifests
+        if isinstance(manifest, RelayManifest)
+    ]
+    if problems:
+        raise ManifestError("the catalog keeps streams only, and nothing was changed", problems)
+    return [manifest for manifest in manifests if isinstance(manifest, StreamManifest)]
 
 
 async def _apply(manifests: list[StreamManifest], dry_run: bool, url: str | None, timeout: float) -> None:
@@ -121,9 +139,10 @@ class Applied(NamedTuple):
     not_in_effect: Sequence[NotInEffect]
 
 
-async def apply_each(
-    manifests: Sequence[StreamManifest], apply_one: Callable[[StreamManifest], Awaitable[Applied]], *, dry_run: bool
-) -> None:
+M = TypeVar("M", bound=Manifest)
+
+
+async def apply_each(manifests: Sequence[M], apply_one: Callable[[M], Awaitable[Applied]], *, dry_run: bool) -> None:
     """Apply all; refusals are printed, and the last one is raised at the end.
 
     An unreachable catalog or cluster is raised at once.
@@ -140,29 +159,34 @@ async def apply_each(
                 note(describe(failed))
             failed, failures = error, failures + 1
             continue
-        print(f"stream {manifest.qualified} {applied.outcome}{' (dry run)' if dry_run else ''}", flush=True)
-        if applied.outcome == "created" and manifest.spec.history.storage is None:
+        kind = manifest.kind.lower()
+        print(f"{kind} {manifest.qualified} {applied.outcome}{' (dry run)' if dry_run else ''}", flush=True)
+        if applied.outcome == "created" and _forgets(manifest):
             note(f"{manifest.qualified} has no history.storage: its records are gone when their publisher ends")
         for field in applied.not_in_effect:
             note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
     if failed is not None:
         if len(manifests) > 1:
-            note(f"{failures} of {len(manifests)} streams failed; the others are as printed above")
+            note(f"{failures} of {len(manifests)} manifests failed; the others are as printed above")
         raise failed
+
+
+def _forgets(manifest: Manifest) -> bool:
+    return isinstance(manifest, StreamManifest) and manifest.spec.history.storage is None
 
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[StreamManifest]:
+def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[Manifest]:
     """Every manifest of every file, in order; `namespace` replaces a missing one.
 
     Raises `ManifestError` with the problems of all files, each with its file's name when there are several.
     """
     texts = list(_texts(filenames))
-    manifests: list[StreamManifest] = []
+    manifests: list[Manifest] = []
     problems: list[Problem] = []
-    seen: dict[str, str] = {}
+    seen: dict[tuple[str, str], str] = {}
     for name, text in texts:
         where = f"{name}: " if len(texts) > 1 else ""
         try:
@@ -171,7 +195,7 @@ def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[Stre
             problems.extend(Problem(where + problem.path, problem.reason, problem.hint) for problem in error.problems)
             continue
         for manifest in found:
-            if (first := seen.setdefault(manifest.qualified, name)) != name:
+            if (first := seen.setdefault((manifest.kind, manifest.qualified), name)) != name:
                 reason = f"declares {manifest.qualified} again; {first} does already"
                 problems.append(Problem(f"{where}metadata.name", reason))
         manifests.extend(found)
@@ -207,26 +231,31 @@ LOOK_AGAIN = 0.5
 """Seconds between looks at what is still there."""
 
 
-async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, force: bool) -> None:
+def objects_of(kind: str) -> DeclaredObjects:
+    """The objects of a kind in the cluster that was chosen."""
+    cluster = target.cluster()
+    return cluster.relays if kind == "Relay" else cluster.streams
+
+
+async def apply_objects(manifests: Sequence[Manifest], dry_run: bool, force: bool) -> None:
     """Apply all; those that the cluster refuses are reported, and the last one's error is raised at the end."""
-    streams = target.cluster().streams
     note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
 
-    async def one(manifest: StreamManifest) -> Applied:
-        outcome, uid = await _apply_object(streams, manifest, dry_run, force)
+    async def one(manifest: Manifest) -> Applied:
+        outcome, uid = await _apply_object(objects_of(manifest.kind), manifest, dry_run, force)
+        if isinstance(manifest, RelayManifest):
+            return Applied(outcome, ())
         return Applied(outcome, _of_object(manifest, uid).not_in_effect())
 
     await apply_each(manifests, one, dry_run=dry_run)
 
 
-async def _apply_object(
-    streams: StreamObjects, manifest: StreamManifest, dry_run: bool, force: bool
-) -> tuple[str, str]:
+async def _apply_object(objects: DeclaredObjects, manifest: Manifest, dry_run: bool, force: bool) -> tuple[str, str]:
     """What became of it, and the object's uid."""
-    before = await streams.find(manifest.namespace, manifest.name)
+    before = await objects.find(manifest.namespace, manifest.name)
     # Only what was written, no defaults: a caller of apply becomes the owner of every field that it sends.
     document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    after = await streams.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
+    after = await objects.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
     uid = str(after["metadata"].get("uid", ""))
     if before is None:
         return "created", uid
@@ -244,39 +273,53 @@ def _applied(item: Object) -> list[object]:
     return [item.get("spec"), *(item["metadata"].get(part) or {} for part in ("labels", "annotations"))]
 
 
-async def delete_objects(wanted: Sequence[tuple[str, str]], wait: bool, timeout: float) -> None:
+class Named(NamedTuple):
+    """An object by its kind, `Stream` or `Relay`, and its name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()} {self.namespace}/{self.name}"
+
+
+async def delete_objects(wanted: Sequence[Named], wait: bool, timeout: float) -> None:
     """Delete all; one that is not there is reported at the end, when the others are deleted."""
-    streams = target.cluster().streams
-    missing: StreamNotFound | None = None
-    deleted: dict[str, tuple[str, str, str]] = {}
-    for namespace, name in wanted:
+    missing: EpochalError | None = None
+    deleted: dict[Named, str] = {}
+    for each in wanted:
         try:
-            found = await streams.delete(namespace, name)
-        except StreamNotFound as error:
+            found = await objects_of(each.kind).delete(each.namespace, each.name)
+        except (StreamNotFound, NotThere) as error:
             missing = error
             continue
-        deleted[f"{namespace}/{name}"] = (namespace, name, found["metadata"]["uid"])
-        note(f"{namespace}/{name}: its history goes, and with it its publishers, once the operator has ended them")
-        print(f"stream {namespace}/{name} deleted", flush=True)
+        deleted[each] = found["metadata"]["uid"]
+        if each.kind == "Stream":
+            note(
+                f"{each.namespace}/{each.name}: its history goes, and with it its publishers, once the operator has"
+                " ended them"
+            )
+        print(f"{each} deleted", flush=True)
     if wait:
-        await _gone(streams, deleted, timeout)
+        await _gone(deleted, timeout)
     if missing is not None:
         raise missing
 
 
-async def _gone(streams: StreamObjects, left: dict[str, tuple[str, str, str]], timeout: float) -> None:
+async def _gone(left: dict[Named, str], timeout: float) -> None:
     """Wait until the objects are gone, or others of the same name are there; raises `TimedOut`."""
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
-        for key, (namespace, name, uid) in list(left.items()):
-            found = await streams.find(namespace, name)
+        for key, uid in list(left.items()):
+            found = await objects_of(key.kind).find(key.namespace, key.name)
             if found is None or found["metadata"]["uid"] != uid:
                 del left[key]
         if not left:
             return
         if asyncio.get_running_loop().time() >= deadline:
             raise TimedOut(
-                f"deleted, but not gone after {timeout:g} s: {', '.join(left)}; the operator ends their publishers, "
-                "is it running? see: kubectl describe stream, and epochal --kube doctor"
+                f"deleted, but not gone after {timeout:g} s: {', '.join(map(str, left))}; the operator ends a stream's"
+                " publishers, is it running? see: kubectl describe stream, and epochal --kube doctor"
             )
         await asyncio.sleep(LOOK_AGAIN)

@@ -1,4 +1,4 @@
-"""`epochal delete`: delete streams, by name or by the manifests that declare them.
+"""`epochal delete`: delete streams, and on a cluster relays, by name or by the manifests that declare them.
 
 A deletion cannot be undone, so the command prints what is lost.
 """
@@ -11,8 +11,9 @@ import typer
 
 from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
-from epochal.cli.commands.apply import delete_objects, read_manifests
+from epochal.cli.commands.apply import Named, delete_objects, read_manifests
 from epochal.cli.commands.get import chosen
+from epochal.cli.commands.listed_kinds import RELAYS, STREAMS
 from epochal.cli.doctor import probes
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
@@ -31,6 +32,7 @@ from epochal.errors import StreamNotFound, TimedOut
 EPILOG = """\b
 Kinds:
   stream
+  relay    with --kube
 
 \b
 Examples:
@@ -42,8 +44,8 @@ It asks for no confirmation. Deleting a stream ends its publishers, its writers 
 history; standard error says what is lost. A stream of the same name may be declared again; it is another one. With
 --wait the command ends once no publisher of the stream answers any more; status 4 if one does after --timeout.
 
-With `epochal --kube delete` the Stream objects of the cluster are deleted, as kubectl delete does, and --wait ends once
-they are gone."""
+With `epochal --kube delete` the Stream and Relay objects of the cluster are deleted, as kubectl delete does, and --wait
+ends once they are gone."""
 
 LOOK_AGAIN, LOOK_AT_MOST = 0.1, 2.0
 """Seconds between looks at what is still there, and for one look."""
@@ -58,20 +60,24 @@ def delete(
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Delete streams, by name or by their manifests."""
+    """Delete streams, by name or by their manifests; on a cluster relays too."""
     usage = "write `epochal delete stream NAME` or `epochal delete -f FILE`"
     if bool(filename) == (kind is not None):
         raise typer.BadParameter(usage)
     if filename:
-        wanted = [(manifest.namespace, manifest.name) for manifest in read_manifests(filename, namespace)]
+        manifests = read_manifests(filename, namespace)
+        wanted = [Named(each.kind, each.namespace, each.name) for each in manifests]
     else:
-        _, wanted = chosen(kind or "", names, namespace, "delete")
+        found, places = chosen(kind or "", names, namespace, "delete", (STREAMS, RELAYS))
+        wanted = [Named(found.name.capitalize(), *place) for place in places]
         if not wanted:
             raise typer.BadParameter(usage)
     if target.chosen() is not None:
         run(delete_objects(wanted, wait, timeout))
-    else:
-        run(_delete(wanted, wait, catalog, timeout))
+        return
+    if any(each.kind == "Relay" for each in wanted):
+        raise typer.BadParameter("the catalog keeps no Relays: write epochal --kube delete, or change spec.relays")
+    run(_delete([(each.namespace, each.name) for each in wanted], wait, catalog, timeout))
 
 
 async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None, timeout: float) -> None:

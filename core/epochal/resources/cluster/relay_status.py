@@ -20,8 +20,8 @@ class RelaySeen:
     plan: ClusterPlan = field(default_factory=ClusterPlan)
     deployment: Object | None = None
     """As it is; None where there is none."""
-    wanted: int = 0
-    """How many relays there should be."""
+    wanted: int | None = None
+    """How many relays there should be; None: not known, and those go on that there are."""
     subscribers: int | None = None
     """None: not known, and the status keeps what it says."""
     wrong: tuple[str, str] | None = None
@@ -51,14 +51,18 @@ def _count(seen: RelaySeen, name: str) -> int:
 
 def _ready(seen: RelaySeen) -> Verdict:
     """Whether subscribers are served by as many relays as there should be."""
-    if wrong := _conflict(seen) or seen.wrong:
-        return False, *wrong
-    ready = _count(seen, "readyReplicas")
-    if seen.wanted == 0:
+    if conflict := _conflict(seen):
+        return False, *conflict
+    ready, wanted = _count(seen, "readyReplicas"), seen.wanted
+    if wanted is None:
+        wanted = (seen.deployment or {}).get("spec", {}).get("replicas", 0)
+    if not wanted and seen.wrong:
+        return False, *seen.wrong
+    if not wanted:
         return False, "ScaledToZero", "no relay is declared; subscribers connect to publishers"
-    if ready >= seen.wanted:
+    if ready >= wanted:
         return True, "Serving", f"{ready} relays serve subscribers" if ready > 1 else "the relay serves subscribers"
-    return False, "RelaysNotReady", f"{ready} of {seen.wanted} relays serve subscribers"
+    return False, "RelaysNotReady", f"{ready} of {wanted} relays serve subscribers"
 
 
 def _degraded(seen: RelaySeen) -> Verdict:

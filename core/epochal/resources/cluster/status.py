@@ -33,6 +33,8 @@ _HOPELESS = frozenset(
 _FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
 """What is no reason to worry while pods are on their way."""
+_FINE_OF_RELAYS = frozenset(("RelaysNotReady", "ScaledToZero"))
+"""What is none of relays, which come and go; what they cannot do by themselves is in their condition Degraded."""
 _MOST_MESSAGE = 1000
 
 
@@ -116,7 +118,7 @@ def news(before: Object, after: Object) -> list[News]:
     found: dict[str, News] = {}
     for item in after["conditions"]:
         if old.get(item["type"]) != (item["status"], item["reason"]):
-            is_warning = item["reason"] not in expected
+            is_warning = item["reason"] not in expected | _FINE_OF_RELAYS
             if before or is_warning:
                 found.setdefault(item["reason"], News(item["reason"], item["message"], is_warning))
     return list(found.values())

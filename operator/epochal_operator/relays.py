@@ -1,0 +1,201 @@
+"""One reconcile of one Relay: what it needs is planned, carried out, and reported in its status.
+
+A Relay has no finalizer: nothing of it is anywhere but in the cluster, where its objects go with it, and its processes
+leave the catalog by themselves. It is the stream's operator that looks after it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+
+from epochal.errors import ManifestError
+from epochal.kube.api import ApiError
+from epochal.resources.cluster import ClusterPlan, Whose, whose
+from epochal.resources.cluster.relay import (
+    ClusterRelay,
+    deployment_of,
+    plan_relay,
+    relay_children_of,
+    relay_objects_name,
+)
+from epochal.resources.cluster.relay_scaling import RecentNeeds, needed, next_replicas
+from epochal.resources.cluster.relay_status import RelaySeen
+from epochal.resources.cluster.stream import is_terminating, key
+from epochal.resources.manifest import StreamManifest
+from epochal.resources.relay import RelayManifest
+from epochal.resources.spec import Object
+from epochal_operator.actions import Actions, OutOfDate
+from epochal_operator.cache import Cache, RelayPlace
+from epochal_operator.catalog_sync import RelayName, manifest_of, refused
+from epochal_operator.ownership import Claims
+from epochal_operator.reporter import Reporter
+from epochal_operator.settings import OperatorSettings
+
+
+@dataclass(slots=True)
+class RelayReconciler:
+    """Looks at relays. Of each that scales by itself it remembers what was needed in the last minutes."""
+
+    settings: OperatorSettings
+    cache: Cache
+    reporter: Reporter
+    claims: Claims
+    actions: Actions
+    loads: dict[RelayName, int] | None = None
+    """Their subscribers, as the catalog last listed them; None before."""
+    _needs: dict[str, RecentNeeds] = field(default_factory=dict)
+    """By the uid of the Relay."""
+
+    async def reconcile(self, place: RelayPlace) -> float | None:
+        """Look at one Relay; returns seconds after which to look again in any case.
+
+        Raises `ApiError`, `OutOfDate`, `LeaseLost`: look again later.
+        """
+        relay = self.cache.relay(place)
+        if relay is None or is_terminating(relay):  # its objects go with it: Kubernetes collects what has no owner
+            self._forget(place)
+            return None
+        try:
+            return await self._reconcile(place, relay)
+        except ApiError as error:
+            if error.status in (404, 409):
+                await self.actions.refresh(relay)
+                raise OutOfDate(str(error)) from None
+            raise
+
+    def _forget(self, place: RelayPlace) -> None:
+        self.reporter.forget(place)
+        known = {relay["metadata"]["uid"] for relay in self.cache.relays() if not is_terminating(relay)}
+        for uid in self._needs.keys() - known:
+            del self._needs[uid]
+
+    async def _reconcile(self, place: RelayPlace, relay: Object) -> float | None:
+        try:
+            manifest = _manifest_of(relay)
+        except ManifestError as error:  # of a definition that takes more; what runs goes on
+            return await self.reporter.report_relay(relay, self._seen(relay, wrong=("Invalid", refused(error))))
+        stream = self.cache.streams.get((place.namespace, manifest.spec.stream))
+        if stream is None:
+            reason = f"there is no Stream {manifest.spec.stream} in namespace {place.namespace}; relays start with it"
+            return await self._bring_about(relay, manifest, None, ("NoStream", reason))
+        if self.claims.is_foreign(stream):
+            return None
+        if not self.claims.is_claimed(stream):
+            waits = f"Stream {manifest.spec.stream} is not served yet"
+            return await self.reporter.report_relay(relay, self._seen(relay, wrong=("StreamNotReady", waits)))
+        try:
+            declared = manifest_of(stream)
+        except ManifestError as error:
+            return await self.reporter.report_relay(relay, self._seen(relay, wrong=("StreamInvalid", refused(error))))
+        return await self._bring_about(relay, manifest, declared, None)
+
+    async def _bring_about(
+        self, relay: Object, manifest: RelayManifest, stream: StreamManifest | None, wrong: tuple[str, str] | None
+    ) -> float | None:
+        """Have the objects as they should be, none where there is no stream, and report it."""
+        uid = relay["metadata"]["uid"]
+        subscribers = self._subscribers(manifest)
+        replicas, wanted = 0, list[Object]()
+        if stream is not None:
+            replicas = self._replicas(manifest, uid, subscribers)
+            target = ClusterRelay(manifest, uid, stream, replicas)
+            wanted = relay_children_of(target, self.settings.cluster)
+        plan = partial(self._plan, manifest, uid, wanted)
+        done, refusals = await self.actions.carry_out(relay, plan, partial(self._check, relay, manifest, wanted))
+        if refusals.refused:
+            wrong = ("Refused", refusals.message())
+        newest = self.cache.relay(RelayPlace(manifest.namespace, manifest.name))
+        if newest is None:
+            raise OutOfDate(f"{manifest.qualified} is gone")
+        seen = self._seen(newest, done, replicas, 0 if stream is None else subscribers, wrong)
+        wait = await self.reporter.report_relay(newest, seen)
+        if done.actions:  # what they made is known already, so no event will be news
+            return self.settings.retry_first
+        return self.settings.retry_last if refusals.refused else wait
+
+    def _plan(self, manifest: RelayManifest, uid: str, wanted: Sequence[Object]) -> ClusterPlan:
+        place = RelayPlace(manifest.namespace, manifest.name)
+        observed = self.cache.children_of_relay(place, frozenset(map(key, wanted)))
+        return plan_relay(manifest, uid, wanted, observed)
+
+    async def _check(self, relay: Object, manifest: RelayManifest, wanted: Sequence[Object]) -> None:
+        """Before anything is written: are the relay, and its stream, still as they were seen?"""
+        found = await self.actions.refresh(relay)
+        if found is None or is_terminating(found) or _identity(found) != _identity(relay):
+            raise OutOfDate(f"{manifest.qualified} has changed")
+        if not wanted:
+            named = {"kind": "Stream", "metadata": {"namespace": manifest.namespace, "name": manifest.spec.stream}}
+            if await self.actions.refresh(named) is not None:
+                raise OutOfDate(f"the stream of {manifest.qualified} is there")
+
+    # ---- how many ----
+
+    def _subscribers(self, manifest: RelayManifest) -> int | None:
+        if self.loads is None:
+            return None
+        return self.loads.get((manifest.namespace, manifest.spec.stream, manifest.name), 0)
+
+    def _replicas(self, manifest: RelayManifest, uid: str, subscribers: int | None) -> int:
+        """How many relays there should be now; as many as there are while their subscribers are not known."""
+        spec, deployment = manifest.spec, self._deployment(manifest.namespace, manifest.name, uid)
+        least, most = spec.bounds
+        if spec.autoscaling is None:
+            self._needs.pop(uid, None)
+            return least
+        current = least if deployment is None else int(deployment["spec"]["replicas"])
+        if subscribers is None:
+            return min(max(current, least), most)
+        now, need = monotonic(), needed(spec, subscribers)
+        if uid not in self._needs:
+            self._needs[uid] = RecentNeeds(self.settings.relay_scale_down, current, now)
+        highest = self._needs[uid].highest(need, now)
+        return next_replicas(spec, current, need, highest, settled=deployment is not None and _has_settled(deployment))
+
+    def _deployment(self, namespace: str, name: str, uid: str) -> Object | None:
+        named = frozenset((("Deployment", relay_objects_name(name)),))
+        found = deployment_of(name, self.cache.children_of_relay(RelayPlace(namespace, name), named))
+        is_ours = found is not None and whose(found, name, uid, "Relay") is Whose.OURS
+        return found if is_ours else None
+
+    # ---- what is reported ----
+
+    def _seen(
+        self,
+        relay: Object,
+        plan: ClusterPlan | None = None,
+        wanted: int | None = None,
+        subscribers: int | None = None,
+        wrong: tuple[str, str] | None = None,
+    ) -> RelaySeen:
+        metadata = relay["metadata"]
+        deployment = self._deployment(metadata["namespace"], metadata["name"], metadata["uid"])
+        return RelaySeen(
+            metadata["name"],
+            metadata["generation"],
+            datetime.now(UTC),
+            plan or ClusterPlan(),
+            deployment,
+            wanted,
+            subscribers,
+            wrong,
+        )
+
+
+def _manifest_of(relay: Object) -> RelayManifest:
+    """The manifest in an object. Raises `ManifestError`."""
+    metadata = {name: relay["metadata"][name] for name in ("name", "namespace")}
+    document = {"apiVersion": relay["apiVersion"], "kind": relay["kind"], "metadata": metadata}
+    return RelayManifest.from_document({**document, "spec": relay.get("spec")})
+
+
+def _identity(relay: Object) -> tuple[str, int]:
+    return relay["metadata"]["uid"], relay["metadata"]["generation"]
+
+
+def _has_settled(deployment: Object) -> bool:
+    """Whether as many relays as there should be are ready, and none is starting or ending."""
+    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]
+    current = status.get("observedGeneration") == deployment["metadata"]["generation"]
+    return bool(current and status.get("replicas", 0) == status.get("readyReplicas", 0) == wanted)
