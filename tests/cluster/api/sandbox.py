@@ -129,8 +129,8 @@ class Catalog(Process):
 class Node:
     """Runs the pods of a namespace, pretendedly. `diary`: every change of a pod that was seen."""
 
-    def __init__(self, api: ThrottledApi, namespace: str) -> None:
-        self._api, self._namespace = api, namespace
+    def __init__(self, api: ThrottledApi, namespace: str, selector: str = SELECTOR) -> None:
+        self._api, self._namespace, self._selector = api, namespace, selector
         self._pods: dict[str, Object] = {}
         self._seen: dict[str, tuple[str, str]] = {}
         self._held = False
@@ -165,12 +165,12 @@ class Node:
 
     async def _list_and_watch(self) -> None:
         """See every change, until the watch ends."""
-        pods, version = await self._api.list(KINDS["Pod"], self._namespace, SELECTOR)
+        pods, version = await self._api.list(KINDS["Pod"], self._namespace, self._selector)
         for uid in self._pods.keys() - {pod["metadata"]["uid"] for pod in pods}:
             self._is_gone(uid)
         for pod in pods:
             await self._is_there(pod)
-        query = {"watch": "true", "labelSelector": SELECTOR, "resourceVersion": version}
+        query = {"watch": "true", "labelSelector": self._selector, "resourceVersion": version}
         url = f"{self._api.access.server}{path_of(KINDS['Pod'], self._namespace)}"
         headers, unlimited = await self._api.access.headers(), aiohttp.ClientTimeout(total=None)
         async with self._api.session.get(url, params=query, headers=headers, timeout=unlimited) as events:
@@ -229,7 +229,13 @@ class Node:
     async def say(self, pod: Object, *, ready: bool, state: Object, phase: str = "Running") -> None:
         """Tell of a pod what a kubelet would."""
         [container] = pod["spec"]["containers"]
-        told = {"name": "publisher", "ready": ready, "restartCount": 0, "image": container["image"], "imageID": ""}
+        told = {
+            "name": container["name"],
+            "ready": ready,
+            "restartCount": 0,
+            "image": container["image"],
+            "imageID": "",
+        }
         status = {
             "phase": phase,
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,12 @@ import yaml
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.kubernetes import KubectlError, eventually
 from tests.resources import test_crd as offline
+from tests.resources import test_relay as relays
 from tests.resources.admission import admitted
 from tests.resources.test_cluster_children import PUBLISHERS
 
 from epochal.resources.crd import stream_crd
-from epochal.resources.definitions import crd_text
+from epochal.resources.definitions import all_crds
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,7 @@ def test_a_default_that_an_earlier_definition_stored_stays(api_servers: Callable
         return stream["spec"]["publishers"].get("segmentsPerPod"), stream["metadata"]["generation"]
 
     assert found("old") == (1, 1)
-    server.define(crd_text("streams"))
+    server.define(all_crds())
     numbers = itertools.count()
 
     def upgraded() -> bool:
@@ -104,10 +106,31 @@ def test_a_default_that_an_earlier_definition_stored_stays(api_servers: Callable
     assert found("old") == (1, 2)
 
 
+@pytest.mark.parametrize("what", relays.REFUSED)
+def test_what_the_model_refuses_of_a_relay_is_refused_here_too(server: ApiServer, what: str) -> None:
+    spec, word = relays.REFUSED[what]
+    with pytest.raises(KubectlError, match=re.escape(word)):
+        dry(server, relays.document(**spec))
+
+
+def test_a_relay_is_explained_listed_and_scaled(server: ApiServer) -> None:
+    assert "What they follow" in server.kubectl("explain", "rly.spec.upstream")
+    server.apply(relays.document("scaled"), relays.document("scaling", autoscaling={"max": 3}))
+    listed = server.kubectl("get", "relays", "-n", "demo").splitlines()
+    assert listed[0].split() == ["NAME", "STREAM", "REPLICAS", "READY", "SUBSCRIBERS", "AGE"]
+    server.kubectl("scale", "relay/scaled", "--replicas=3", "-n", "demo")
+    assert server.get("relay", "scaled", namespace="demo")["spec"]["replicas"] == 3
+    with pytest.raises(KubectlError, match="replicas and autoscaling cannot be together"):
+        server.kubectl("scale", "relay/scaling", "--replicas=3", "-n", "demo")
+    with pytest.raises(KubectlError, match="cannot change"):
+        server.apply(relays.document("scaled", stream="other"))
+
+
 def test_kubectl_explains_and_lists_it(server: ApiServer) -> None:
     assert "The shape of a time" in server.kubectl("explain", "stream.spec.time.shape")
     assert "Ready, Progressing and Degraded" in server.kubectl("explain", "strm.status.conditions")
     server.apply(offline.document("shown"))
-    listed = server.kubectl("get", "epochal", "-n", "demo").splitlines()
+    listed = server.kubectl("get", "streams", "-n", "demo").splitlines()
     assert listed[0].split() == ["NAME", "SEGMENTS", "SERVING", "READY", "FRONTIER", "AGE"]
     assert any(line.startswith("shown ") for line in listed)
+    assert "shown" in server.kubectl("get", "epochal", "-n", "demo")

@@ -31,7 +31,10 @@ LARGER: dict[str, Any] = {"history": {"storage": {"size": "2Gi", "storageClassNa
 NOT_SEEN: set[Right] = {
     # Checked when a child is made, where only who has it may block an owner's deletion.
     ("epochal.dev", "streams/finalizers", "update"),
+    ("epochal.dev", "relays/finalizers", "update"),
     # Checked of an apply that makes what is not there, and written down as patch.
+    ("epochal.dev", "relays", "create"),
+    ("apps", "deployments", "create"),
     ("", "services", "create"),
     ("", "serviceaccounts", "create"),
     ("networking.k8s.io", "networkpolicies", "create"),
@@ -104,6 +107,28 @@ async def play(server: ApiServer, sandbox: Sandbox) -> None:
     await let_go_of_claims(server, sandbox)
     await sandbox.is_ready()
     await meet_names_that_are_taken(server, sandbox)
+    await relay(server, sandbox)
+
+
+async def relay(server: ApiServer, sandbox: Sandbox) -> None:
+    """A stream's own relay comes and goes, and one that was made by hand loses its stream."""
+    await sandbox.declare("passed", segments=1, relays=1)
+    await eventually(lambda: sandbox.api.get("Deployment", NAMESPACE, "passed-relay"))
+    await sandbox.change("passed", relays=0)
+
+    async def gone() -> bool:
+        return await sandbox.api.get("Relay", NAMESPACE, "passed") is None
+
+    await eventually(gone)
+    by_hand = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Relay", "metadata": {"name": "near"}}
+    server.apply({**by_hand, "spec": {"stream": "passed"}}, namespace=NAMESPACE)
+    await eventually(lambda: sandbox.api.get("Deployment", NAMESPACE, "near-relay"))
+    await sandbox.delete("passed")
+
+    async def ended() -> bool:
+        return await sandbox.api.get("Deployment", NAMESPACE, "near-relay") is None
+
+    await eventually(ended)
 
 
 async def damage(server: ApiServer, sandbox: Sandbox) -> None:
