@@ -22,10 +22,11 @@ from tests.cluster.harness.certificates import write_kubeconfig
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import ROOT
 from tests.cluster.harness.programs import Program, free_port
+from tests.resources.test_relay import document as relay_document
 
 from epochal.local.child import console_script
 
-CRD = ROOT / "charts/epochal/files/streams.epochal.dev.yaml"
+CRDS = ROOT / "charts/epochal/files"
 PATIENCE = 90.0
 PUBLISHERS = 2
 """With more ports than a small machine has threads."""
@@ -71,7 +72,7 @@ class Outside:
 def server() -> Iterator[ApiServer]:
     """An API server of this module's own: what is found in all namespaces is what is put here."""
     with apiserver.api_server() as server:
-        server.kubectl("apply", "-f", CRD)
+        server.kubectl("apply", "-f", CRDS)
         eventually(lambda: _served(server))
         for namespace in ("demo", "epochal"):
             server.kubectl("create", "namespace", namespace)
@@ -177,6 +178,24 @@ def test_delete_ends_objects_and_waits_for_what_ends_them(server: ApiServer, adm
     assert server.find("stream", "flights", namespace=namespace) is None
     admin("--kube", "apply", "-n", namespace, "-f", "-", stdin=manifest())
     assert admin("--kube", "delete", "-n", namespace, "-f", "-", "--wait", stdin=manifest()).status == 0
+
+
+def test_relays_are_applied_and_deleted_as_streams_are(server: ApiServer, admin: Outside, namespace: str) -> None:
+    relay = json.dumps(relay_document("near", replicas=2) | {"metadata": {"name": "near"}})
+    both = f"{manifest()}\n---\n{relay}"
+    result = admin("--kube", "apply", "-n", namespace, "-f", "-", stdin=both)
+    assert result.out == f"stream {namespace}/flights created\nrelay {namespace}/near created\n"
+    assert server.get("relay", "near", namespace=namespace)["spec"]["replicas"] == 2
+    more = relay.replace('"replicas": 2', '"replicas": 3')
+    assert (
+        admin("--kube", "apply", "-n", namespace, "-f", "-", stdin=more).out == f"relay {namespace}/near configured\n"
+    )
+    assert admin("--kube", "delete", "relay", f"{namespace}/nothing").status != 0
+    result = admin("--kube", "delete", "relay", f"{namespace}/near", "--wait")
+    assert (result.status, result.out) == (0, f"relay {namespace}/near deleted\n")
+    assert server.find("relay", "near", namespace=namespace) is None
+    admin("--kube", "apply", "-n", namespace, "-f", "-", stdin=relay)
+    assert admin("--kube", "delete", "-n", namespace, "-f", "-", "--wait", stdin=both).status == 0
 
 
 # ---- who may, and who may not ----

@@ -30,7 +30,7 @@ PATIENCE = 180.0
 """Seconds for pods to come or go, on a busy machine."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 """Labels of a namespace that takes only pods of the strictest of Kubernetes' standards."""
-CRD = "streams.epochal.dev"
+CRDS = ("relays.epochal.dev", "streams.epochal.dev")
 OPERATORS, CATALOGS = (f"app.kubernetes.io/component={name}" for name in ("operator", "catalog"))
 PUBLISHERS = "app.kubernetes.io/managed-by=epochal-operator,app.kubernetes.io/name=epochal-publisher"
 _BAD = re.compile(r"^\S+ \S+ (ERROR|CRITICAL) |^Traceback |Exception ignored|never (awaited|retrieved)")

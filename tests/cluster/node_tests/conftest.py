@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes
-from tests.cluster.harness.release import CRD, RESTRICTED, Release, import_images
+from tests.cluster.harness.release import CRDS, RESTRICTED, Release, import_images
 from tests.cluster.harness.streams import Streams
 from tests.cluster.harness.toolbox import Toolbox
 
@@ -34,7 +34,7 @@ def _release(cluster: Kubernetes, components: None, _left_namespaces: list[str])
     yield found
     # Namespaces of tests end before: their streams need an operator, or nobody to wait for.
     found.uninstall()
-    cluster.kubectl("delete", "crd", CRD, "--ignore-not-found")
+    cluster.kubectl("delete", "crd", *CRDS, "--ignore-not-found")
     cluster.kubectl("delete", "namespace", found.namespace, "--ignore-not-found", timeout=180)
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from tests.cluster.harness.kubernetes import KubectlError, eventually
 from tests.cluster.harness.places import ROOT
-from tests.cluster.harness.release import CHART, CRD, PATIENCE, RESTRICTED
+from tests.cluster.harness.release import CHART, CRDS, PATIENCE, RESTRICTED
 from tests.cluster.harness.streams import KINDS, Streams, stream
 
 EXAMPLE = ROOT / "examples" / "flights.yaml"
@@ -100,9 +100,10 @@ def test_a_wrong_value_is_refused_before_anything_is_installed(cluster, release)
         cluster.helm("install", "other", str(CHART), "--namespace", "default", "--set=catalogue.size=1Gi")
 
 
-def test_the_definition_is_that_of_the_chart(cluster, release):
-    shipped = yaml.safe_load((CHART / "files" / f"{CRD}.yaml").read_text())
-    found = cluster.get("crd", CRD)
+@pytest.mark.parametrize("name", CRDS)
+def test_the_definition_is_that_of_the_chart(cluster, release, name):
+    shipped = yaml.safe_load((CHART / "files" / f"{name}.yaml").read_text())
+    found = cluster.get("crd", name)
     assert found["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert [item["name"] for item in found["spec"]["versions"]] == [
         item["name"] for item in shipped["spec"]["versions"]

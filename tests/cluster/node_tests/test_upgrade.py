@@ -19,7 +19,7 @@ import yaml
 from tests.cluster.harness.before import Before, NoHistoryError, built
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.load import SPEC, Load
-from tests.cluster.harness.release import CATALOGS, CHART, CRD, OPERATORS, TAG, Release
+from tests.cluster.harness.release import CATALOGS, CHART, OPERATORS, TAG, Release
 from tests.cluster.harness.streams import Streams, condition, stream
 
 NEXT = "next"
@@ -36,7 +36,7 @@ def next_chart(own_node, tmp_path) -> Path:
     shutil.copytree(CHART, chart)
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
     (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "99.0.0"}))
-    definition = chart / "files" / f"{CRD}.yaml"
+    definition = chart / "files" / "streams.epochal.dev.yaml"
     document = yaml.safe_load(definition.read_text())
     document["spec"]["names"]["shortNames"].append("strmnext")
     definition.write_text(yaml.safe_dump(document))
@@ -116,7 +116,7 @@ def rolled_to(streams: Streams, tag: str, name: str = "orders") -> None:
 
 
 def short_names(release: Release) -> list[str]:
-    found: list[str] = release.cluster.get("crd", CRD)["spec"]["names"]["shortNames"]
+    found: list[str] = release.cluster.get("crd", "streams.epochal.dev")["spec"]["names"]["shortNames"]
     return found
 
 
