@@ -132,10 +132,10 @@ async def receive_records(catalog: str, stream: str, records: int) -> None:
         say(messages=received, end=time.monotonic(), cpu=used() - before)
 
 
-async def receive_aged(catalog: str, stream: str, messages: int) -> None:
-    """The age of every record at its arrival, in seconds."""
+async def receive_aged(catalog: str, stream: str, messages: int, **way: str) -> None:
+    """The age of every record at its arrival, in seconds. `way`: `via`, where there are relays."""
     ages: list[float] = []
-    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
+    async with epochal.connect(catalog) as client, client.subscribe(stream, **way) as subscription:  # type: ignore[arg-type]
         await subscription.ready.wait()
         say(ready=True)
         async for event in subscription.events():
