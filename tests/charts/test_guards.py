@@ -4,6 +4,8 @@ import json
 
 import pytest
 from tests.charts.rendering import EVERYTHING, Object, find, nested, pods, render, selects
+from tests.resources.test_cluster_relay import objects as relay_objects
+from tests.resources.test_cluster_relay import relay
 
 from epochal.resources.cluster.stream import MONITORING_LABEL
 
@@ -125,6 +127,23 @@ def test_whoever_may_view_or_edit_may_view_or_edit_streams():
 # --- network policies ------------------------------------------------------------------------------------------------
 
 
+def relay_labels() -> dict[str, str]:
+    """The labels of the pods of a Relay."""
+    template: Object = relay_objects(relay())["Deployment"]["spec"]["template"]
+    return dict(template["metadata"]["labels"])
+
+
+def test_relays_are_monitored_as_publishers_are():
+    monitor = find(render(EVERYTHING), "PodMonitor", "-relays")["spec"]
+    assert selects(monitor["selector"], relay_labels())
+    publishers = find(render(EVERYTHING), "PodMonitor", "-publishers")["spec"]
+    assert not selects(publishers["selector"], relay_labels())
+    assert (monitor["podMetricsEndpoints"], monitor["namespaceSelector"]) == (
+        publishers["podMetricsEndpoints"],
+        publishers["namespaceSelector"],
+    )
+
+
 def policies(objects: list[Object]) -> list[Object]:
     return [each for each in objects if each["kind"] == "NetworkPolicy"]
 
@@ -144,7 +163,9 @@ def test_who_connects_to_the_catalog_can_be_named():
     clients, publishers, _ = (rule["from"] for rule in catalog["spec"]["ingress"])
     assert {"podSelector": {"matchLabels": {"client": "yes"}}} in clients
     assert {"namespaceSelector": {}} not in clients
-    assert publishers[0]["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "epochal-publisher"
+    names = [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in publishers]
+    assert names == ["epochal-publisher", "epochal-relay"]
+    assert selects(publishers[1]["podSelector"], relay_labels())
     assert all(rule["ports"] == [{"port": "http"}] for rule in catalog["spec"]["ingress"])
 
 

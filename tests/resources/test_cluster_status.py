@@ -138,6 +138,22 @@ def test_a_name_that_is_taken_is_told() -> None:
     assert told(seen(cluster))["Ready"] == ("False", "NameConflict")
 
 
+def test_without_its_relay_whose_name_is_taken_a_stream_is_served() -> None:
+    what = stream(1, relays=2)
+    wanted = children_of(what, SETTINGS)
+    cluster = Pretended()
+    taken = {"metadata": {"name": "flights", "namespace": "demo"}}
+    cluster.put({"apiVersion": "epochal.dev/v1alpha1", "kind": "Relay", **taken})
+    cluster.settle(what, wanted)
+    status = status_of({}, Seen("flights", 1, NOW, cluster.plan(what, wanted), what.segments, "u"))
+    conditions = {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+    assert conditions == {
+        "Ready": ("True", "Serving"),
+        "Progressing": ("False", "NameConflict"),
+        "Degraded": ("True", "NameConflict"),
+    }
+
+
 def test_a_lost_volume_degrades() -> None:
     cluster = running(STREAM)
     del cluster.items["PersistentVolumeClaim", "flights-1"]
