@@ -22,6 +22,7 @@ from epochal.resources.cluster.relay import (
 from epochal.resources.cluster.relay_scaling import RecentNeeds, needed, next_replicas
 from epochal.resources.cluster.stream import key
 from epochal.resources.relay import RelayManifest, RelaySpec
+from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.settings import RelaySettings
 
 Object = dict[str, Any]
@@ -153,6 +154,8 @@ def test_pods_go_where_the_manifest_says_and_are_given_what_it_says() -> None:
     assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
     [zone, _] = objects(relay())["Deployment"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert zone["labelSelector"]["matchLabels"]["epochal.dev/relay"] == "near"
+    assert container(relay())["resources"]["limits"] == {"memory": "640Mi"}
+    assert container(relay(bufferBytes="1Gi"))["resources"]["limits"] == {"memory": "2560Mi"}
 
 
 def ingress(item: Object) -> list[Object]:
@@ -299,8 +302,7 @@ def test_bounds_hold_at_once() -> None:
 
 
 def test_the_environment_is_what_a_relay_reads() -> None:
-    for settings in (environment(relay()), environment(relay(**EVERYTHING))):
-        unknown = {name.lower() for name in settings} - RelaySettings.model_fields.keys() - {"pod", "pod_address"}
-        assert unknown <= {"cors_origins"}
+    known = {*RelaySettings.model_fields, *RelayHttpSettings.model_fields, "pod", "pod_address"}
+    assert {name.lower() for name in environment(relay(**EVERYTHING))} <= known
     read = RelaySettings.read(**{name.lower(): value for name, value in environment(relay()).items() if value})
     assert (read.stream, read.name, read.capacity, read.events_port) == ("demo/flights", "near", 1000, 8701)

@@ -32,6 +32,8 @@ PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "http": HTTP_PORT}
 _POD = "EPOCHAL_RELAY_POD"
 """The variable with the pod's name, of which others are made; nothing reads it."""
 _ADDRESS = "EPOCHAL_RELAY_POD_ADDRESS"
+_EPOCHS = 64 * MI
+"""The newest epochs that a relay keeps for HTTP (`EPOCHAL_RELAY_RING_BYTES`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,7 @@ def _advertised(relay: ClusterRelay) -> str:
 
 
 def _most_memory(relay: ClusterRelay) -> int:
-    """Beyond which something is wrong: the buffer twice over, and what slow subscribers have not taken."""
-    needed = BASE_MEMORY + 2 * relay.manifest.spec.buffer_bytes + 2 * relay.stream.spec.push.buffer_bytes
+    """Beyond which something is wrong: its buffers twice over, and what slow subscribers have not taken."""
+    kept = relay.manifest.spec.buffer_bytes + relay.stream.spec.push.buffer_bytes + _EPOCHS
+    needed = BASE_MEMORY + 2 * kept
     return -(-needed // MI) * MI
