@@ -144,9 +144,12 @@ def test_fresh_seeds_keep_every_rule_while_readers_change_their_topics(stored: d
     check_tried(reports, *OFTEN, "changed", "widened", "rejoined")
 
 
-RELAYED: dict[str, Any] = {"relays": 2, "relay_faults": 0.15, "filtering": 0.7, "change_rate": 0.3}
-"""Readers connect to publishers and to relays that follow each other, stall, die, stop and change their way."""
-CHAINED: dict[str, Any] = {**RELAYED, "relays": 3, "whole_filter": False}
+RELAYED: dict[str, Any] = {"relays": 2, "relay_faults": 0.05, "filtering": 0.95, "change_rate": 1.5, "subscribers": 6}
+"""Readers connect to publishers and to relays that follow each other, stall, die, stop and change their way.
+
+So many, and changing so often, that topics are asked for again while a relay is about to give them up.
+"""
+CHAINED: dict[str, Any] = {**RELAYED, "relays": 3, "relay_faults": 0.2, "change_rate": 0.3, "whole_filter": False}
 RELAY_TRIED = (
     "yielded", "gaps", "relayed", "passed on", "from memory", "runs ended", "loops refused", "ways changed",
     "relays killed", "relays stopped", "relays stalled", "relays know more", "widened", "rejoined",

@@ -56,7 +56,7 @@ class RelayNode:
 
     def _start(self) -> None:
         self.up = True
-        limits = RelayLimits(memory=MEMORY, union=UnionTimes(linger=2.0, recover=3.0), max_passed_on=4)
+        limits = RelayLimits(memory=MEMORY, union=UnionTimes(linger=0.5, recover=3.0), max_passed_on=4)
         self.machine = RelayedSegment(
             "uid", self.segment, self.scenario.time_shape, self.name, limits, self.world.random.randbytes
         )

@@ -46,8 +46,16 @@ class Relay:
 
     def reports(self, *reports: Any, path: tuple[str, ...] = (), incarnation: int = 2) -> list[Any]:
         welcome = UPSTREAM._replace(path=path, incarnation=incarnation)
+        for report in reports:
+            if isinstance(report, Began):
+                self.has_asked_for(EVERYTHING if report.topics is None else report.topics)
         self.machine.reported(reports, welcome, self.now)
         return self.done()
+
+    def has_asked_for(self, topics: TopicFilter) -> None:
+        """Somebody wanted these topics a moment ago, so that they are what it asks for as it connects."""
+        self.machine._union.update([topics], self.now)
+        self.machine.wanted = self.machine._union.wanted
 
     def done(self) -> list[Any]:
         """What it asks for, the effects of its run among the others."""
@@ -133,6 +141,62 @@ def test_who_waits_in_vain_or_in_too_long_a_line_is_sent_on() -> None:
     late = answers(relay.tick(10.1))
     assert {(type(each), each.code) for each in late if isinstance(each, m.Refused)} == {(m.Refused, "unavailable")}
     assert len(late) == 65
+
+
+@pytest.mark.rule("F15")
+def test_topics_that_are_about_to_end_are_asked_for_again_before_anyone_is_welcomed() -> None:
+    """Else they would end behind the welcome, and what is published then would be missed by nobody's notice."""
+    relay = Relay()
+    relay.reports(began(NOTHING))
+    relay.hello(b"first", A)
+    relay.reports(Rejoined(STATE, A))
+    relay.tick(10.1)  # its subscription has not come
+    assert Want(NOTHING, widens=False) in relay.tick(30.1)
+    assert relay.hello(b"second", A) == [Want(A, widens=True)], "`a` comes still, but not for long"
+    relay.reports(Rejoined(STATE, NOTHING))
+    assert not answers(relay.done())
+    (welcome,) = answers(relay.reports(Rejoined(STATE, A)))
+    assert isinstance(welcome, m.Welcome)
+
+
+@pytest.mark.rule("F4", "F15")
+def test_a_view_that_grows_while_its_hello_waits_is_waited_for() -> None:
+    relay = Relay()
+    relay.reports(began(NOTHING))
+    for number, (step, prefix) in enumerate([(1, b"a"), (3, b"")], 1):
+        relay.machine.receive(b"peer", m.Filter("0", 1, number, number, step, prefix), 0.0)
+    relay.done()
+    assert relay.hello(b"peer", view=1) == [Want(A, widens=True)]
+    relay.machine.receive(b"peer", m.Filter("0", 1, 3, 3, 1, b"b"), 0.0)
+    relay.done()
+    assert relay.reports(Rejoined(STATE, A)) == [Want(A.union(B), widens=True)]
+    (welcome,) = answers(relay.reports(Rejoined(STATE, A.union(B))))
+    assert isinstance(welcome, m.Welcome)
+
+
+@pytest.mark.rule("F4", "F13")
+def test_a_view_outlives_a_run_as_its_connection_does() -> None:
+    relay = Relay()
+    relay.reports(began(EVERYTHING))
+    for number, (step, prefix) in enumerate([(1, b"a"), (3, b"")], 1):
+        relay.machine.receive(b"peer", m.Filter("0", 1, number, number, step, prefix), 0.0)
+    relay.done()
+    relay.reports(began(EVERYTHING, seq=40))
+    relay.hello(b"peer", view=1)
+    (joined,) = relay.run.server._pending.values()
+    assert joined.channel.filter == A
+
+
+def test_it_can_do_no_more_with_history_than_the_publisher() -> None:
+    relay = Relay()
+    relay.has_asked_for(EVERYTHING)
+    relay.machine.reported([began(EVERYTHING)], UPSTREAM._replace(features=("since", "since:times")), 0.0)
+    relay.done()
+    (welcome,) = answers(relay.hello(b"peer", A))
+    assert isinstance(welcome, m.Welcome)
+    assert m.SINCE_TIMES in welcome.features
+    assert m.FILTER_CHANNELS in welcome.features
+    assert m.SINCE_FILTER not in welcome.features
 
 
 @pytest.mark.rule("F13")

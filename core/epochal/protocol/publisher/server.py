@@ -103,7 +103,14 @@ class SegmentServer:
     For a publisher with a disk, pass it the `CommittedView`, which never shows what is not durable yet.
     """
 
-    def __init__(self, publisher: Served, channels: Channels, settings: ServingSettings, now: float) -> None:
+    def __init__(
+        self,
+        publisher: Served,
+        channels: Channels,
+        settings: ServingSettings,
+        now: float,
+        features: tuple[str, ...] = FEATURES,
+    ) -> None:
         self.publisher = publisher
         self.channels = channels
         self.settings = settings
@@ -113,6 +120,7 @@ class SegmentServer:
         """The hellos that wait for their subscriptions, by nonce."""
         self._joining = Counter[bytes]()
         """Peer -> how many of its hellos are pending."""
+        self._features = features
         self.views = Views(settings.view_ttl)
         self._used: dict[bytes, float] = {}
         self._answers: dict[tuple[bytes, int], _Answering] = {}
@@ -181,7 +189,7 @@ class SegmentServer:
         self._joining[peer] += 1
         welcome = m.Welcome(
             hello.request, m.VERSION, channel.token, publisher.incarnation, publisher.seq,
-            publisher.settings.max_payload, self.settings.heartbeat, FEATURES, coarse, publisher.path,
+            publisher.settings.max_payload, self.settings.heartbeat, self._features, coarse, publisher.path,
         )  # fmt: skip
         publisher.emit(SendAnswers(peer, (welcome,)))
 

@@ -14,7 +14,7 @@ from epochal.protocol.messages import Welcome
 from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.limits import PublisherSettings
-from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.publisher.server import FEATURES, SegmentServer, ServingSettings
 from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.times import TimeShape
 
@@ -43,7 +43,9 @@ class Run:
         """The relays from here to the publisher, this one first."""
         self.history = history
         self.channels = channels
-        self.server = SegmentServer(self, channels, serving, now)
+        # What is passed on is answered as the publisher can.
+        features = tuple(each for each in FEATURES if each in upstream.features or not each.startswith("since:"))
+        self.server = SegmentServer(self, channels, serving, now, features)
         self.over: str | None = None
         """Why it has ended."""
         self._greeted: dict[bytes, None] = {}

@@ -13,7 +13,7 @@ What comes from upstream:
 
 What comes from subscribers:
 
-    `Hello` for topics that come from upstream                     the run answers
+    `Hello` for topics that come from upstream, and go on to       the run answers
     `Hello` for others                                             waits until they come (F15)
     `Since` a position behind which the run has all that is asked  the run answers
     `Since` anything else                                          is passed on upstream
@@ -32,6 +32,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.publisher.channels import MAX_CHANNELS, Channels
 from epochal.protocol.publisher.effects import Push, SendAnswers
 from epochal.protocol.publisher.server import ServingSettings
+from epochal.protocol.publisher.views import Views
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
 from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.relay.passages import Passages
@@ -97,6 +98,8 @@ class RelayedSegment:
         """What is asked for upstream."""
         self._widening = False
         """Whether new topics were asked for that do not come yet; they come before others are asked for."""
+        self._views = Views(limits.serving.view_ttl)
+        """Of connections, which outlive runs."""
         self._waiting: list[_Waiting] = []
         self._effects: list[RelayEffect] = []
         serving = limits.serving
@@ -177,6 +180,7 @@ class RelayedSegment:
             own.max_answers, own.max_answers_each, own.view_ttl, own.answer_ttl,
         )  # fmt: skip
         self.run = Run(self.stream, self._shape, upstream, path, history, channels, serving, now)
+        self.run.server.views = self._views
 
     def _end_run(self, why: str) -> None:
         run, self.run = self.run, None
@@ -229,11 +233,16 @@ class RelayedSegment:
             self._widening = False
         still, self._waiting = self._waiting, []
         for waiting in still:
-            if topics.covers(waiting.wanted):
+            wanted = run.server.wanted(waiting.peer, waiting.hello)  # its view may be another one by now
+            if self._comes(run, wanted):
                 self._welcome(run, waiting.peer, waiting.hello, now)
             else:
-                self._waiting.append(waiting)
+                self._waiting.append(waiting._replace(wanted=wanted))
         self._ask(now)
+
+    def _comes(self, run: Run, wanted: TopicFilter) -> bool:
+        """Whether these topics come from upstream, and will go on to: what is asked for now may be less."""
+        return run.history.topics.covers(wanted) and self.wanted.covers(wanted)
 
     # ---- subscribers ----
 
@@ -268,7 +277,7 @@ class RelayedSegment:
             raise Unavailable(f"this relay has {len(joined)} subscribers and takes no more; try another")
         wanted = run.server.wanted(peer, hello)
         refused = hello.stream != self.stream or m.VERSION not in hello.versions  # the run says why
-        if refused or run.history.topics.covers(wanted):
+        if refused or self._comes(run, wanted):
             self._welcome(run, peer, hello, now)
             return
         limits = self.limits.serving
