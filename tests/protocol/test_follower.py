@@ -884,14 +884,18 @@ def test_a_relay_that_is_behind_is_joined_anew_for_other_topics():
 
 
 @pytest.mark.rule("F13")
-def test_a_relay_may_follow_another_incarnation_on_the_same_connection():
+@pytest.mark.parametrize("changes", [True, False], ids=["a change of topics", "a gap"])
+def test_a_connection_to_a_relay_is_over_when_it_follows_another_incarnation(changes):
+    """Else the last event of the one would be taken for a position of the other."""
     alone = relayed(("relay-1",), topics=TopicFilter([b"a"]), whole_filter=True)
     alone.snapshot()
     alone.take()
-    alone.follower.want(None, 1.0, widens=True)
+    if changes:
+        alone.follower.want(None, 1.0, widens=True)
+    else:
+        alone.push(data(9))
     hello = alone.request()
     alone.answer(m.Welcome(hello.request, 1, b"channel1", 2, -1, 1000, 1.0, (), path=("relay-1",)))
-    assert not alone.follower.broken
-    (again,) = [each.message for each in alone.take() if isinstance(each, Request)]
-    assert isinstance(again, m.Hello)
-    assert again.replaces is None
+    assert alone.error() == "relay_ended"
+    assert alone.follower.error is not None
+    assert alone.follower.error.retryable

@@ -76,6 +76,17 @@ def test_its_bytes_are_bounded_too() -> None:
     assert asked.wanted == EVERYTHING
 
 
+@pytest.mark.rule("F17")
+def test_of_many_filters_that_nobody_has_any_more_the_newest_are_remembered() -> None:
+    asked = union(most_entries=10_000)
+    for number in range(1500):
+        asked.update([TopicFilter([b"%d" % number])], number / 100)
+    assert len(asked._had) == 1025
+    assert not asked.wanted.wants(b"1/")
+    assert asked.wanted.wants(b"1499")
+    assert asked.wanted.wants(b"900")
+
+
 @pytest.mark.rule("F17", "N18")
 @given(st.lists(st.lists(FILTERS, max_size=3), max_size=6), st.lists(st.binary(max_size=3), max_size=10))
 def test_it_has_every_topic_that_someone_wants_and_without_lingering_no_other(
@@ -88,4 +99,5 @@ def test_it_has_every_topic_that_someone_wants_and_without_lingering_no_other(
         for topic in topics:
             wanted = any(each.wants(topic) for each in living)
             assert at_once.wanted.wants(topic) == wanted
+            assert at_once.wanted == NOTHING.union(*living)
             assert asked.wanted.wants(topic) or not wanted

@@ -42,6 +42,8 @@ from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Re
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
+MAX_WAITING = 1000
+"""Hellos that wait for their topics at once; each holds a filter."""
 LONGEST_HEARTBEAT = 60.0
 """Seconds; as in `epochal.protocol.subscriber.follower`."""
 
@@ -282,7 +284,7 @@ class RelayedSegment:
             return
         limits = self.limits.serving
         of_peer = Counter(waiting.peer for waiting in self._waiting)[peer]
-        if len(self._waiting) >= limits.max_pending or of_peer >= limits.max_pending_each:
+        if len(self._waiting) >= MAX_WAITING or of_peer >= limits.max_pending_each:
             raise Unavailable("too many joins are under way; try again")
         self._waiting.append(_Waiting(now, peer, hello, wanted))
         self._ask(now)

@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
+from epochal.protocol.topics.merged import MergedFilters
 from epochal.protocol.topics.publisher_trie import MAX_BYTES, MAX_ENTRIES
 
 NOTHING = TopicFilter([])
 """No topic."""
+MAX_LINGERING = 1024
+"""Filters that are still asked for when nobody has them any more; beyond it the oldest are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +55,27 @@ class FilterUnion:
             self._had[each] = now
         for each in [each for each, had in self._had.items() if now - had > self._times.linger]:
             del self._had[each]
+        lingering = sorted((had, at) for at, had in enumerate(self._had.values()) if had < now)
+        if len(lingering) > MAX_LINGERING:
+            filters = list(self._had)
+            for _, at in lingering[:-MAX_LINGERING]:
+                del self._had[filters[at]]
         of = frozenset(self._had)
         if of != self._of:
             self._of, self._share = of, self._share_of(of)
-            self._union = EVERYTHING if self._share > 1 else NOTHING.union(*of)
+            self._union = EVERYTHING if self._share > 1 else _union(of)
         self._judge(now)
 
     def _share_of(self, filters: Iterable[TopicFilter]) -> float:
-        """How much of the bounds they take, one prefix of several counted once."""
-        prefixes = {prefix for each in filters for prefix, _ in each}
-        return max(len(prefixes) / self._most[0], sum(map(len, prefixes)) / self._most[1])
+        """How much of the bounds they take, one prefix of several counted once; counted until it is too much."""
+        prefixes, size = set[bytes](), 0
+        for each in filters:
+            fresh = [prefix for prefix, _ in each if prefix not in prefixes]
+            prefixes.update(fresh)
+            size += sum(map(len, fresh))
+            if len(prefixes) > self._most[0] or size > self._most[1]:
+                break
+        return max(len(prefixes) / self._most[0], size / self._most[1])
 
     def _judge(self, now: float) -> None:
         if self._share > 1:
@@ -73,3 +87,12 @@ class FilterUnion:
             if now - self._small_since >= self._times.recover:
                 self._everything, self._small_since = False, None
         self.wanted = EVERYTHING if self._everything else self._union
+
+
+def _union(filters: Iterable[TopicFilter]) -> TopicFilter:
+    """As `TopicFilter.union`, of many: a prefix is decided by all filters at once."""
+    merged, prefixes = MergedFilters(), set[bytes]()
+    for number, each in enumerate(filters):
+        merged.put(number, each)
+        prefixes.update(prefix for prefix, _ in each)
+    return TopicFilter.of({prefix: merged.wanting(prefix) != 0 for prefix in prefixes})

@@ -318,7 +318,7 @@ class Follower:
         change = self._change
         match message:
             case m.Welcome() if change is not None and message.request == change.request and change.channel is None:
-                self._change_welcomed(change, message, now)
+                self._change_welcomed(change, message)
             case m.Refused() if change is not None and message.op == change.request:
                 self._greet(now)  # whatever it is, the join says it again
             case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
@@ -436,6 +436,8 @@ class Follower:
                 TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})")
             )
             return
+        if self._has_begun and self._is_of_another_run(welcome):
+            return
         if self._relay is not None and (self._relay in welcome.path or len(welcome.path) >= m.MAX_RELAYS):
             self._break(Unavailable(f"segment {self.segment}: {_way_too_long(welcome.path, self._relay)}"))
             return
@@ -460,6 +462,13 @@ class Follower:
         self._subscribed = True
         self._phase = _Phase.JOINING
         self._since = now
+
+    def _is_of_another_run(self, welcome: m.Welcome) -> bool:
+        """A relay may come to follow another incarnation. What this connection has is of the last one: it is over."""
+        ended = welcome.incarnation != self._incarnation and bool(welcome.path)
+        if ended:
+            self._break(RelayEnded(f"segment {self.segment}: the relay follows another incarnation now"))
+        return ended
 
     def _joined(self, snapshot: m.Snapshot, now: float) -> None:
         if snapshot.incarnation != self._incarnation or snapshot.subscription != self._nonce:
@@ -508,9 +517,8 @@ class Follower:
             if change.channel != self._channel:
                 self._effects.append(UnsubscribePrefix(change.channel))
 
-    def _change_welcomed(self, change: ChannelChange, welcome: m.Welcome, now: float) -> None:
-        if welcome.incarnation != self._incarnation and welcome.path:  # a relay goes on behind another publisher
-            self._greet(now)
+    def _change_welcomed(self, change: ChannelChange, welcome: m.Welcome) -> None:
+        if self._is_of_another_run(welcome):
             return
         if welcome.version != m.VERSION or welcome.incarnation != self._incarnation:
             raise RemoteProtocolError("a publisher's version and incarnation stay the same on a connection")
