@@ -296,9 +296,11 @@ async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
             clients.writer("demo/flights", writer_id="w") as writer,
             clients.subscribe("demo/flights", via="relay:flights") as reader,
         ):
-            await writer.append(1, [{"a": 1}])
-            await writer.advance(2)
-            assert (await anext(reader.epochs())).time == 1
+            async with asyncio.timeout(60):
+                await reader.ready.wait()
+                await writer.append(1, [{"a": 1}])
+                await writer.advance(2)
+                assert (await anext(reader.epochs())).time == 1
             assert set(reader.via.values()) == {"relay:flights"}
         kept = local.processes["demo.flights-0"]
         await client.apply(manifest(relays=1), "demo", "flights")
