@@ -332,3 +332,17 @@ async def test_relays_are_reached_as_publishers_are(services) -> None:
             await routes.look_up()
             route = await routes.take("0")
             assert (route.events, route.requests) == ("tcp://127.0.0.7:1", "tcp://127.0.0.7:2")
+
+
+async def test_from_outside_of_a_cluster_auto_goes_straight(services: Any) -> None:
+    """There a relay has the address of its pod, which would be tried in vain."""
+    stream = await services.stream()
+
+    async def reach(address: str) -> str:
+        return address
+
+    async with epochal.connect(services.url, reach=reach) as client:
+        await register(client.catalog, stream, "a")
+        async with client.subscribe(stream) as sub, asyncio.timeout(60):
+            await sub.ready.wait()
+            assert sub.via == {"0": "direct"}

@@ -137,7 +137,9 @@ class Routes:
         return {segment: route.via for segment, route in sorted(self._taken.items())}
 
     async def _ranked(self) -> list[RelayInfo]:
-        if self._via.kind == "direct":
+        # A relay has the address of its pod, to which nothing leads from outside of its cluster.
+        outside = not self._directory.reached_by_itself
+        if self._via.kind == "direct" or (self._via.kind == "auto" and outside):
             return []
         await self._list(await self._directory.current())
         return self._choice.ranked(self._relays, asyncio.get_running_loop().time())
