@@ -16,11 +16,14 @@ from epochal.protocol import wire
 from epochal.protocol.log import epoch_query
 from epochal.protocol.publisher import limits, views
 from epochal.protocol.publisher import server as serving
+from epochal.protocol.relay import run, union
+from epochal.protocol.relay import segment as relayed
 from epochal.protocol.subscriber import follower
 from epochal.protocol.topics import publisher_trie
 from epochal.resources import manifest
 from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
+from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.settings import Settings as PublisherSettings
 from epochal_publisher.sockets import events, peer_limits
 from epochal_publisher.sockets.router import Ingest, Requests
@@ -58,6 +61,10 @@ CODE: dict[str, float] = {
     "times wanted of a history": epoch_query.MOST_WANTED,
     "unread messages of one peer": Requests.SEND_QUEUE,
     "bytes of one subscription": events.MAX_SUBSCRIPTION,
+    "joins that wait for their topics": relayed.MAX_WAITING,
+    "filters remembered that nobody has any more": union.MAX_LINGERING,
+    "peers known to have joined": run.MAX_GREETED,
+    "relays in a row": m.MAX_RELAYS,
     "bytes of a manifest": manifest.MAX_MANIFEST,
     "bytes of a page of a list": pages.PAGE_BYTES,
     "bytes of one answer of a catalog": http.MAX_ANSWER,
@@ -109,7 +116,7 @@ def test_a_limit_has_the_documented_value(cells):
         assert re.fullmatch(r"`[a-zA-Z.]+`", value)
     elif setting:
         key = setting.strip("`")
-        owners = [each for each in (PublisherSettings, CatalogSettings) if key in each.model_fields]
+        owners = [each for each in (PublisherSettings, CatalogSettings, RelaySettings) if key in each.model_fields]
         assert number(value) in [default(owner, key) for owner in owners]
     else:
         assert number(value) == CODE[name]
