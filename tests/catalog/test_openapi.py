@@ -32,7 +32,7 @@ async def test_every_reference_in_the_document_leads_somewhere(client: Any) -> N
 
 
 async def test_what_look_ups_show_is_what_the_shared_values_are_sent_as(client: Any) -> None:
-    uid = (await client.apply(relays=2)).body["uid"]
+    uid = (await client.apply(watermark={"noteTime": "frontier"})).body["uid"]
     granted = (await client.register("p", uid)).body
     holder = {"time": 4, "kind": "writer", "writer": "w", "seconds": 1.0, "silent": None}
     report = {"incarnation": 1, "lower": [4], "writers": ["w"], "counters": {"events": 3}, "holders": [holder]}

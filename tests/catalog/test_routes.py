@@ -46,8 +46,8 @@ async def test_the_manifest_must_be_of_the_stream_in_the_path(client: Any, docum
 
 
 async def test_fields_that_are_planned_are_accepted_and_named(client: Any) -> None:
-    shown = (await client.apply(relays=2)).body["not_in_effect"]
-    assert [(item["path"], item["value"]) for item in shown] == [("spec.relays", 2)]
+    shown = (await client.apply(watermark={"noteTime": "frontier"})).body["not_in_effect"]
+    assert [(item["path"], item["value"]["noteTime"]) for item in shown] == [("spec.watermark", "frontier")]
     assert shown[0]["note"].startswith("planned")
     assert (await client.apply()).body["not_in_effect"] == []
 

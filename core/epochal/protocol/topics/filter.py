@@ -138,8 +138,8 @@ class TopicFilter:
     def text(self, most: int) -> str:
         r"""For people: prefixes that are wanted, and with a minus those that are not; cut to `most` characters.
 
-        >>> TopicFilter(None, [b"gate/"]).text(60), TopicFilter([]).text(60), TopicFilter([b"\n", b"a b"]).text(6)
-        ('everything -gate/', 'nothing', '\\n ...')
+        >>> TopicFilter(None, [b"gate/"]).text(60), TopicFilter([]).text(60), TopicFilter([b"\n", b"a b"]).text(5)
+        ('everything -gate/', 'nothing', '\\n...')
         """
         found = ""
         for prefix, wanted in self.entries:
