@@ -20,8 +20,9 @@ SECONDS = 40
 _MORE_THAN_A_SCHEMA_SAYS = (
     "apply_stream",  # a manifest has rules between its fields
     "open_session", "forget_writer", "release_writer", "register_publisher", "subscribe",  # printable characters
+    "register_relay",  # the same
     "list_streams", "list_segments", "list_writers", "list_publishers", "list_subscriptions",
-    "list_stream_subscriptions",  # `after` is what an earlier page gave
+    "list_stream_subscriptions", "list_relays", "list_stream_relays",  # `after` is what an earlier page gave
 )  # fmt: skip
 """Where also what fits the document can be refused with 422; everywhere else it must not be."""
 CONFIG: dict[str, Any] = {
