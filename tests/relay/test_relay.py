@@ -1,14 +1,18 @@
 """Readers of a relay are given what the publisher's readers are, whatever happens to relays and publishers."""
 
 import asyncio
+import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tests.relay.conftest import Relays
 
 import epochal
+from epochal.errors import AppendsLost
 
 TOPICS = (b"a", b"b", b"bb")
 KEYS = (b"1", b"2", b"3")
@@ -176,6 +180,52 @@ async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_st
         await asyncio.gather(*reading)
     for reader in readers:
         reader.judge(range(published))
+
+
+def incarnation(sub: epochal.Subscription) -> int:
+    """Which of the publisher's lives is followed live; 0 for none."""
+    (link,) = sub._links
+    return link.welcome.incarnation if link.live and link.welcome is not None else 0
+
+
+@pytest.mark.rule("E17", "F13")
+@pytest.mark.parametrize("retention", ["keep", "none"])
+async def test_a_publisher_that_dies_ends_the_run_and_nothing_half_is_delivered(
+    services, relays: Relays, retention: str
+) -> None:
+    stream = await services.stream(**NONE, history={"retention": {"mode": retention}})
+    await relays.start(stream)
+    (publisher,) = services.publishers(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe(stream, topics=[b"a"], via="relay") as through,
+        client.subscribe(stream, topics=[b"a"], via="direct") as straight,
+        asyncio.timeout(120),
+    ):
+        readers = [Reader(through), Reader(straight)]
+        await asyncio.gather(through.ready.wait(), straight.ready.wait())
+        reading = [asyncio.create_task(reader.read()) for reader in readers]
+        with suppress(AppendsLost):
+            async with client.writer(stream, writer_id="w") as writer:
+                await publish(writer, range(5))
+                await writer.append(5, ["lost"], topic=b"a", key=b"1")
+                await writer.flush()
+                while not all(4 in reader.epochs for reader in readers):
+                    await asyncio.wait(reading, timeout=0.02)
+                before = [incarnation(sub) for sub in (through, straight)]
+                os.kill(publisher, signal.SIGKILL)
+                while not all(incarnation(sub) > was for sub, was in zip((through, straight), before, strict=True)):
+                    done, _ = await asyncio.wait(reading, timeout=0.02)  # what is under way when it comes back is lost
+                    assert not done
+        async with client.writer(stream, writer_id="w") as writer:
+            (held,) = writer.held
+            await publish(writer, range(held + 20, held + 23))
+            await writer.finish()
+        await asyncio.gather(*reading)
+    for reader in readers:
+        assert set(range(5)) <= set(reader.epochs)
+        assert {count for epoch in reader.epochs.values() for count in epoch.values()} == {len(KEYS)}
+        assert {held + 20, held + 21, held + 22} <= set(reader.epochs)
 
 
 @pytest.mark.rule("F16")
