@@ -124,9 +124,9 @@ def test_one_that_failed_is_avoided_for_longer_each_time_until_it_works() -> Non
 def test_one_that_begins_again_is_joined_again_once() -> None:
     choice, relays = RelayChoice(Via(avoid=5.0), b"key"), [relay("a"), relay("b")]
     first, second = ids(choice.ranked(relays, 0.0))
-    choice.ended(first, 0.0, lived=1.0, told=True)
+    choice.ended(first, 0.0, lived=1.0, notified=True)
     assert ids(choice.ranked(relays, 0.0)) == [first, second]
-    choice.ended(first, 1.0, told=True)
+    choice.ended(first, 1.0, notified=True)
     assert ids(choice.ranked(relays, 1.0)) == [second]
     assert ids(choice.ranked(relays, 6.0)) == [first, second]
 

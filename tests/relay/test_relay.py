@@ -171,7 +171,8 @@ async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_st
         far = await relays.start(stream, "far", upstream="near", filter_linger=0.5)
         await goes_on()
         near.pause()
-        await asyncio.sleep(4)  # longer than anybody waits for a silent publisher
+        while not any(link._down for link in one._links):  # it has waited long enough for a silent relay
+            await asyncio.wait(reading, timeout=0.02)
         near.go_on()
         await goes_on()
         for task in changing:

@@ -316,6 +316,8 @@ def test_a_full_relay_sends_others_on_but_lets_its_own_change() -> None:
     (refused,) = answers(relay.hello(b"two", A))
     assert isinstance(refused, m.Refused)
     assert refused.code == "unavailable"
+    (refused,) = answers(relay.hello(b"two", A, replaces=nonce))
+    assert isinstance(refused, m.Refused), "everybody can see the id of another"
     assert isinstance(answers(relay.hello(b"one", B, replaces=nonce))[0], m.Welcome)
 
 

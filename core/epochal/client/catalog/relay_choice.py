@@ -1,9 +1,9 @@
 """Which relay a subscription reads from: a ranking that follows free capacity and changes little.
 
-Separate from the routes because it does no I/O: it is given the relays that the catalog lists and the time, and told
-what became of those that it named. Each subscription has a random key of its own. By it every relay gets a score, and
-the highest comes first (weighted rendezvous hashing, Schindelhauer and Schomaker, 2005): over many keys each relay is
-first in proportion to its free capacity, and when one leaves, only those that had it first choose again.
+Separate from the routes because it does no I/O: it gets the relays that the catalog lists, the time, and what became of
+those that it chose. Each subscription has a random key of its own. By it every relay gets a score, and the highest
+comes first (weighted rendezvous hashing, Schindelhauer and Schomaker, 2005): over many keys each relay is first in
+proportion to its free capacity, and when one leaves, only those that had it first choose again.
 """
 
 import math
@@ -79,11 +79,13 @@ class RelayChoice:
         usable = [relay for relay in usable if not self._avoided(relay.id, now)]
         return sorted(usable, key=self._score, reverse=True)
 
-    def ended(self, relay: str, now: float, *, lived: float = 0.0, silent: bool = False, told: bool = False) -> None:
+    def ended(
+        self, relay: str, now: float, *, lived: float = 0.0, silent: bool = False, notified: bool = False
+    ) -> None:
         """A connection through the relay of this id ended, `lived` seconds after it had joined, or never did.
 
         One that worked for longer than `Via.avoid` and did not just fall silent is joined again at the same relay
-        first. So is, once, one that ended because the relay said so (`told`): it may have to begin again (F13), and
+        first. So is, once, one that ended because the relay said so (`notified`): it may have to begin again (F13), and
         one that stops is no longer listed as ready. Any other is a failure: the relay is avoided for a while, and for
         longer each time. What is avoided already has failed at several segments at once: that counts as one time.
         """
@@ -94,7 +96,7 @@ class RelayChoice:
             return
         before = self._failures.get(relay)
         if before is None:
-            seconds = 0.0 if told else self._via.avoid
+            seconds = 0.0 if notified else self._via.avoid
         else:
             seconds = min(max(2 * before.seconds, self._via.avoid), self._via.longest)
         self._failures[relay] = _Failure(now + seconds, seconds)

@@ -60,7 +60,7 @@ class RelayLease:
         """Renew at once: what `report` says has changed."""
         self._asked.set()
 
-    async def tell(self) -> None:
+    async def renew_now(self) -> None:
         """Renew and wait for that, no longer than `WITHDRAW`; only while `run` does not."""
         with suppress(EpochalError, TimeoutError):
             async with asyncio.timeout(WITHDRAW):

@@ -121,8 +121,8 @@ class Routes:
         now = asyncio.get_running_loop().time()
         route, since = self._taken.pop(segment), self._live.pop(segment, now)
         if route.relay is not None:
-            silent, told = isinstance(error, TimedOut), isinstance(error, RelayEnded)
-            self._choice.ended(route.relay.id, now, lived=now - since, silent=silent, told=told)
+            silent, notified = isinstance(error, TimedOut), isinstance(error, RelayEnded)
+            self._choice.ended(route.relay.id, now, lived=now - since, silent=silent, notified=notified)
 
     async def pause(self, segment: str, seconds: float) -> None:
         """Wait before the next attempt: for `seconds`, or until there is another publisher where one was tried."""

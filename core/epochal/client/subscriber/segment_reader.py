@@ -110,7 +110,7 @@ class SegmentReader:
                 self._down = True
                 reader.down(self.segment, str(error))
             reader.directory.stale()
-            if isinstance(error, RelayEnded):  # it has told all its readers at once
+            if isinstance(error, RelayEnded):  # it has notified all its readers at once
                 await asyncio.sleep(AFTER_RELAY * _chance.random())
             else:
                 await reader.routes.pause(self.segment, backoff.delay())

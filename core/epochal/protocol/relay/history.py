@@ -158,7 +158,7 @@ class RunHistory:
     # ---- what readers may have ----
 
     def has(self, position: Position, topics: TopicFilter) -> bool:
-        """Whether everything of `topics` behind `position` is here (F15)."""
+        """Whether everything of `topics` after `position` is here (F15)."""
         if position.incarnation != self.incarnation or not self.first <= position.seq <= self.last:
             return False
         for since, asked in reversed(self._topics):
@@ -203,7 +203,7 @@ class RunHistory:
                 yield entry
 
     def _place(self, seq: int) -> int:
-        """Where in the list the first entry behind `seq` is."""
+        """Where in the list the first entry after `seq` is."""
         return bisect_right(self._entries, seq, lo=self._dropped, key=lambda entry: entry.seq)
 
     def states(self) -> list[SegmentState]:

@@ -23,7 +23,10 @@ MAX_GREETED = 65_536
 
 
 class Run:
-    """One run of a segment; `server` answers its subscribers, on `channels`. `upstream` is what the relay was told."""
+    """One run of a segment; `server` answers its subscribers, on `channels`.
+
+    `upstream` is the answer to the relay's own hello.
+    """
 
     def __init__(
         self,

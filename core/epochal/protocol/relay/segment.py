@@ -15,7 +15,7 @@ What comes from subscribers:
 
     `Hello` for topics that come from upstream, and go on to       the run answers
     `Hello` for others                                             waits until they come (F15)
-    `Since` a position behind which the run has all that is asked  the run answers
+    `Since` a position after which the run has all that is asked   the run answers
     `Since` anything else                                          is passed on upstream
     `Since` of a peer that has not said hello to this run          is refused: join again
 
@@ -200,7 +200,7 @@ class RelayedSegment:
         self._passages.end_all(Unavailable.code, "the relay has lost its connection; ask again")
 
     def end(self, why: str) -> None:
-        """The relay stops, or the stream is gone: subscribers are told to go elsewhere."""
+        """The relay stops, or the stream is gone: subscribers are notified, and go elsewhere."""
         self.lost()
         self._end_run(why)
 
@@ -275,7 +275,9 @@ class RelayedSegment:
 
     def _hello(self, run: Run, peer: bytes, hello: m.Hello, now: float) -> None:
         joined = run.server.subscriptions
-        if len(joined) >= self.limits.capacity and hello.replaces not in joined:
+        own = None if hello.replaces is None else joined.get(hello.replaces)
+        is_own = own is not None and own.peer == peer  # ids can be seen by all (F11)
+        if len(joined) >= self.limits.capacity and not is_own:
             raise Unavailable(f"this relay has {len(joined)} subscribers and takes no more; try another")
         wanted = run.server.wanted(peer, hello)
         refused = hello.stream != self.stream or m.VERSION not in hello.versions  # the run says why

@@ -27,7 +27,7 @@ class UnionTimes:
 
 
 class FilterUnion:
-    """The union of all filters that someone has, or had within `linger` seconds; computed anew, never counted.
+    """The union of all filters that someone has, or had within `linger` seconds; computed again, never counted.
 
     A union of more than `most_entries` prefixes, or `most_bytes`, becomes everything, until one of half of that has
     held for `recover` seconds.

@@ -167,7 +167,7 @@ class RelayProcess:
     def flush(self) -> None:
         """Carry out what the machines have decided, in their order."""
         if self._carrying_out:
-            return  # it goes on there, behind what is carried out now
+            return  # it goes on there, after what is carried out now
         self._carrying_out = True
         try:
             while any(self._carry_out_all(hosted) for hosted in self.segments.values()):
@@ -207,7 +207,7 @@ class RelayProcess:
     # ---- the end ----
 
     def drain(self, why: str) -> None:
-        """Serve nobody any more; all are told to go elsewhere."""
+        """Serve nobody any more; all subscribers are notified, and go elsewhere."""
         self.draining = True
         for hosted in self.segments.values():
             hosted.machine.end(why)
@@ -222,10 +222,10 @@ class RelayProcess:
             socket.close()
         self._context.term()
 
-    # ---- what the catalog is told ----
+    # ---- the report to the catalog ----
 
     def report(self) -> RelayReport:
-        """How the relay is now: of several segments, the one that has most subscribers, and the one furthest behind."""
+        """How the relay is now: of several segments, the one that has most subscribers, and the one that lags most."""
         now, hosted, runs = monotonic(), self.segments.values(), self._runs.values()
         lags = [each.lag(now) for each in hosted]
         known = [lag for lag in lags if lag is not None]

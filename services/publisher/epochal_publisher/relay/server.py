@@ -103,11 +103,11 @@ class _Service:
             tasks.create_task(relay.serve(self._directory, self._routes), name="relay")
 
     async def _leave(self, why: str, tasks: "list[asyncio.Task[Any]]") -> None:
-        """First nobody is sent here any more, then all who are here are told."""
+        """First nobody is sent here any more, then all who are here are notified."""
         self._relay.draining = True
         await ended(tasks)
         if self._lease is not None:
-            await self._lease.tell()
+            await self._lease.renew_now()
         self._relay.drain(why)
         if self._lease is not None:
             await self._lease.withdraw()
