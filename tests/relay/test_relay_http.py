@@ -46,3 +46,18 @@ async def test_whole_epochs_and_what_is_measured(services, relays: Relays) -> No
     described = set(re.findall(r"^\| `(epochal_relay_[a-z_]+)` \|", PAGE, re.MULTILINE))
     assert printed == described - {"epochal_relay_refusals_total"}, "of refusals there was none"
     assert re.search(r'^epochal_relay_subscribers\{.*segment="0".*\} [12]\.0$', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_whole_epochs_need_no_address_that_only_clients_can_use(services, relays: Relays, host: str) -> None:
+    stream = await services.stream(encoding="json")
+    relay = await relays.start(stream, host=host, advertise="relay.invalid")
+    assert relay.addresses["events"].startswith("tcp://relay.invalid:")
+    port = relay.addresses["http"].rpartition(":")[2]
+    async with epochal.connect(services.url) as client, aiohttp.ClientSession() as web:
+        async with client.writer(stream, writer_id="w") as writer:
+            await publish(writer, range(1))
+            await writer.finish()
+        async with web.get(f"http://127.0.0.1:{port}/v1/epochs?since=start&wait=20") as answer:
+            assert answer.status == 200
+            assert [json.loads(line)["kind"] for line in (await answer.text()).splitlines()] == ["epoch", "complete"]

@@ -38,6 +38,10 @@ _MAX_SOCKETS = 8192
 """Of this process: each segment has two upstream, each request that is passed on one, and each of these a monitor."""
 
 
+_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that listen everywhere, and the one that leads there from this machine."""
+
+
 class RelayProcess:
     """Binds its sockets at once, and serves subscribers after `serve`.
 
@@ -86,9 +90,18 @@ class RelayProcess:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The addresses of the sockets by name: `events`, `requests`."""
+        """The addresses of the sockets that clients get, by name: `events`, `requests`."""
+        return self._addresses_at(self.host)
+
+    @property
+    def own_addresses(self) -> dict[str, str]:
+        """The same for this process itself; what clients are given may lead nowhere from here."""
+        host = _HERE.get(self.settings.host, self.settings.host)
+        return self._addresses_at(f"[{host}]" if ":" in host else host)
+
+    def _addresses_at(self, host: str) -> dict[str, str]:
         ports = (socket.zmq.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2] for socket in self._sockets)
-        return {name: f"tcp://{self.host}:{port}" for name, port in zip(("requests", "events"), ports, strict=True)}
+        return {name: f"tcp://{host}:{port}" for name, port in zip(("requests", "events"), ports, strict=True)}
 
     @property
     def ready(self) -> bool:

@@ -93,10 +93,9 @@ class _Service:
         )  # fmt: skip
         self._lease = RelayLease(self._catalog, registration, relay.report)
         relay.on_ready = self._lease.ask_now
-        own_directory = OwnDirectory(self._directory, self._addresses)
-        self._http.readers = EpochReaders(
-            settings, StreamFacts(self._directory.encoding, self._directory.shape), relay.subscriptions(own_directory)
-        )
+        facts = StreamFacts(self._directory.encoding, self._directory.shape)
+        itself = relay.subscriptions(OwnDirectory(self._directory, relay.own_addresses))
+        self._http.readers = EpochReaders(settings, facts, itself)
         print("ready", *(f"{name}={address}" for name, address in self._addresses.items()), flush=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run(), name="register")
