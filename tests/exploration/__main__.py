@@ -1,6 +1,6 @@
-"""`python -m tests.exploration [tries|channels [FIELD=VALUE...]]`: look at every state within bounds; print how many.
+"""`python -m tests.exploration [tries|channels|relays [FIELD=VALUE...]]`: look at every state within bounds.
 
-Without a field: the searches of the tests. Only this prints.
+It prints how many there are. Without a field: the searches of the tests. Only this prints.
 """
 
 import sys
@@ -9,7 +9,7 @@ from ast import literal_eval
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.exploration import channels, test_channels, test_tries, tries
+from tests.exploration import channels, relays, test_channels, test_relays, test_tries, tries
 
 SEARCHES: dict[str, tuple[list[tuple[dict[str, Any], int]], Callable[..., Any], Callable[[Any], Any]]] = {
     "tries": ([*test_tries.SMALL, *test_tries.LARGE], tries.Bounds, tries.explore),
@@ -17,6 +17,11 @@ SEARCHES: dict[str, tuple[list[tuple[dict[str, Any], int]], Callable[..., Any], 
         [*test_channels.SMALL, *test_channels.LARGE],
         channels.Bounds,
         lambda bounds: channels.explore(channels.Search(bounds)),
+    ),
+    "relays": (
+        [*test_relays.SMALL, *test_relays.LARGE],
+        relays.Bounds,
+        lambda bounds: channels.explore(relays.Search(bounds)),
     ),
 }
 
@@ -26,7 +31,7 @@ def main(arguments: list[str]) -> int:
     try:
         searches = list(_searches(arguments))
     except (TypeError, ValueError, SyntaxError, KeyError) as error:
-        print(f"{error}\nusage: python -m tests.exploration [tries|channels [FIELD=VALUE...]]", file=sys.stderr)
+        print(f"{error}\nusage: python -m tests.exploration [tries|channels|relays [FIELD=VALUE...]]", file=sys.stderr)
         return 2
     trapped = False
     for bounds, explore in searches:

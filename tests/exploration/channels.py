@@ -13,7 +13,7 @@ Sources: rules F6-F10, E14-E17, E19.
 
 import gc
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, product
@@ -89,6 +89,7 @@ class Part(Protocol):
 
 
 P = TypeVar("P", bound=Part)
+S = TypeVar("S", bound=Hashable)
 Output = Any
 
 
@@ -172,7 +173,7 @@ class Goal(NamedTuple):
 
     over: bool
     ready: bool
-    seqs: tuple[int, int]
+    seqs: tuple[int, ...]
     frontier: frozenset[Time]
     topics: TopicFilter
 
@@ -193,7 +194,7 @@ class Search:
         self._moves: tuple[dict[int, Moves], dict[int, Moves]] = ({}, {})
         self._goals: dict[int, Goal] = {}
         one, other = (log.standings for log in self.logs.values())
-        self._frontiers = {
+        self._frontiers: dict[tuple[int, ...], frozenset[Time]] = {
             (at - 1, there - 1): minimal(one[at].lower | other[there].lower)
             for at, there in product(range(len(one)), range(len(other)))
         }
@@ -337,6 +338,11 @@ class Search:
             moves = self._moves[at][state.connections[at]] = _moves(self.connection(state, at), self.bounds.queue)
         return moves
 
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many values the connections and the reader have had."""
+        return *map(len, self.connections), len(self.readers)
+
     # ---- what must hold ----
 
     def check(self, state: State) -> None:
@@ -354,7 +360,7 @@ class Search:
         """
         goal = self._goals.get(state.reader)
         if goal is None:
-            goal = self._goals[state.reader] = _goal(self.reader(state.reader))
+            goal = self._goals[state.reader] = goal_of(self.reader(state.reader), SEGMENTS)
         if goal.over or not goal.ready:
             return goal.over
         for at in (0, 1):
@@ -366,14 +372,14 @@ class Search:
         return goal.frontier == self._frontiers[goal.seqs]
 
 
-def _goal(reader: Reader) -> Goal:
+def goal_of(reader: Reader, segments: Iterable[str]) -> Goal:
+    """What must be so where a reader of these segments is settled."""
     machine = reader.machine
     ready = machine.ready and not machine.waiting_epochs and not machine.widening
-    seqs = [machine.position(segment).seq for segment in SEGMENTS]
     return Goal(
         reader.over,
         ready,
-        (seqs[0], seqs[1]),
+        tuple(machine.position(segment).seq for segment in segments),
         reader.frontier,
         EVERYTHING if machine.topics is None else machine.topics,
     )
@@ -406,12 +412,41 @@ class Explored:
     states: int = 0
     settled: int = 0
     steps: int = 0
-    parts: tuple[int, int, int] = (0, 0, 0)
-    """Values of the two connections, and of the reader."""
+    parts: tuple[int, ...] = ()
+    """How many values each part of the states has."""
     trapped: list[str] = field(default_factory=list)
 
 
-def explore(search: Search) -> Explored:
+class Searched(Protocol[S]):
+    """What is searched."""
+
+    def start(self) -> S:
+        """The first state."""
+        ...
+
+    def fair(self, state: S) -> Iterator[S]:
+        """What happens by itself."""
+        ...
+
+    def other(self, state: S) -> Iterator[S]:
+        """Events, faults, and what the user does."""
+        ...
+
+    def check(self, state: S) -> None:
+        """Raise `AssertionError` for a state that must not be."""
+        ...
+
+    def settled(self, state: S) -> bool:
+        """Whether nothing is left to be done."""
+        ...
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many values each part of the states has had."""
+        ...
+
+
+def explore(search: Searched[S]) -> Explored:
     """Look at every state; raises `AssertionError` where one is wrong, and lists those from which no way leads on.
 
     Garbage is not collected meanwhile: hardly anything becomes garbage, and each look at all that is kept takes long.
@@ -423,9 +458,9 @@ def explore(search: Search) -> Explored:
         gc.enable()
 
 
-def _explored(search: Search) -> Explored:
+def _explored(search: Searched[S]) -> Explored:
     first = search.start()
-    found: dict[State, int] = {first: 0}
+    found: dict[S, int] = {first: 0}
     waiting = deque([first])
     back: list[list[int]] = [[]]
     """State -> those from which it comes by itself."""
@@ -449,7 +484,6 @@ def _explored(search: Search) -> Explored:
                     back[known].append(at)
     reached = reach(settled, back)
     result.states, result.settled = len(found), len(settled)
-    one, other = map(len, search.connections)
-    result.parts = one, other, len(search.readers)
+    result.parts = search.parts
     result.trapped = [str(state) for state, at in found.items() if at not in reached][:10]
     return result

@@ -55,9 +55,9 @@ class FixedLog:
         self.segment = segment
         self.steps = script.split()
         self.is_kept = keeps
-        self.publishers = [self._publisher(position) for position in range(len(self.steps) + 1)]
+        self.publishers = [self.publisher(position) for position in range(len(self.steps) + 1)]
         """One after each number of events. They share nothing, and do not change any more."""
-        self.events = [self._writes(self._publisher(position), position) for position in range(len(self.steps))]
+        self.events = [self._writes(self.publisher(position), position) for position in range(len(self.steps))]
         self.data: dict[Time, list[m.Data]] = {}
         for event in self.events:
             if isinstance(event, m.Data):
@@ -66,13 +66,19 @@ class FixedLog:
         self.standings: list[Standing] = [log.standing(seq) for seq in range(-1, len(self.steps))]
         """By the number of events."""
 
-    def _publisher(self, position: int) -> SegmentPublisher:
+    def publisher(self, position: int, begun: tuple[int, ...] = ()) -> SegmentPublisher:
+        """The publisher after so many events. `begun`: after how many each incarnation but the first one began.
+
+        Each knows what those before it had logged, or, where nothing is kept, not even that.
+        """
         settings = PublisherSettings(SHAPE, retention_bytes=2**20 if self.is_kept else 0, durable=True)
-        publisher = SegmentPublisher(STREAM, self.segment, settings, incarnation=1, now=0.0)
+        publisher = SegmentPublisher(STREAM, self.segment, settings, incarnation=1 + len(begun), now=0.0)
         publisher.receive(b"w", m.Open(1, STREAM, self.segment, "w", 1, None, None), 0.0)
         publisher.take()
         for step in range(position):
             self._writes(publisher, step)
+        lives = list(enumerate((0, *begun), 1))
+        publisher.history.incarnations = lives if self.is_kept else lives[-1:]
         return publisher
 
     def _writes(self, publisher: SegmentPublisher, at: int) -> m.Event:
@@ -259,7 +265,7 @@ class Connection:
         self.follower.tick(after)
         reports = self._acted()
         if self.follower is not None:
-            _set_back(self.follower)
+            set_back(self.follower)
         return reports
 
     def _acted(self, first: list[PublisherEffect] | None = None) -> Reports:
@@ -352,7 +358,7 @@ class Connection:
             self.position,
             self.dropped,
             begin,
-            None if self.follower is None else _follower(self.follower, names),
+            None if self.follower is None else follower_key(self.follower, names),
             plain((self.subscriptions, self.requests, self.pushes, self.answers), names),
             _server(self.server, self.peer, names),
             tuple(sorted(map(names.of, self.prefixes))),
@@ -383,7 +389,7 @@ def load(dumped: bytes, log: FixedLog) -> Connection:
     return connection
 
 
-def _set_back(follower: Follower) -> None:
+def set_back(follower: Follower) -> None:
     """Nothing that happens later can tell how much time has passed."""
     follower._heard = follower._since = 0.0
     if follower._change is not None:
@@ -401,7 +407,8 @@ _NOT_OF_A_FOLLOWER = frozenset(
 _NOT_OF_A_FILTER = frozenset(("_times", "_whole", "_joined_at", "_may_change_at", "_changed_at", "_asked_at", "_trie"))
 
 
-def _follower(follower: Follower, names: Names) -> Hashable:
+def follower_key(follower: Follower, names: Names) -> Hashable:
+    """Equal for followers that do the same from now on."""
     pulls, snapshot = not follower.live and follower._phase == "pulling", follower._snapshot
     return (
         plain({name: value for name, value in vars(follower).items() if name not in _NOT_OF_A_FOLLOWER}

@@ -14,7 +14,7 @@ from typing import Any
 from tests.exploration.canonical import Names, plain
 from tests.exploration.connections import SHAPE, STREAM, FixedLog, Reports
 from tests.simulation.oracle import Standing
-from tests.simulation.order import at_most, reached
+from tests.simulation.order import at_most, covered, reached
 from tests.simulation.stories import Topics
 from tests.simulation.widenings import Widenings, agrees
 
@@ -65,15 +65,18 @@ class Reader:
 
     # ---- what happens ----
 
-    def take(self, segment: str, reports: Reports, logs: Logs, *, reads: bool) -> None:
-        """The follower of `segment` reports; with `reads` the application takes at once what there is."""
+    def take(self, segment: str, reports: Reports, logs: Logs, *, reads: bool, relayed: bool = False) -> None:
+        """The follower of `segment` reports; with `reads` the application takes at once what there is.
+
+        `relayed`: a relay has answered it.
+        """
         log = logs[segment]
         for told in reports:
             match told:
                 case Began():
-                    self._began(log, told)
+                    self._began(log, told, relayed=relayed)
                 case Rejoined():
-                    standing = log.standings[told.state.seq + 1]
+                    standing = _standing(log, told, relayed=relayed)
                     assert agrees(told.state, standing), f"E14: goes on with {told.state}; it was {standing}"
                     self.widenings.begin(segment, standing, told.topics)
                     self.machine.rejoined(segment, told)
@@ -87,8 +90,8 @@ class Reader:
         while reads and self.read(logs):
             pass
 
-    def _began(self, log: FixedLog, began: Began) -> None:
-        segment, standing = log.segment, log.standings[began.state.seq + 1]
+    def _began(self, log: FixedLog, began: Began, *, relayed: bool) -> None:
+        segment, standing = log.segment, _standing(log, began, relayed=relayed)
         assert agrees(began.state, standing), f"E14: begins with {began.state}; it was {standing}"
         if began.gap:
             known = self.machine.position(segment)
@@ -230,6 +233,25 @@ def start(logs: Logs, topics: Topics) -> Reader:
     """A reader of which nothing has begun."""
     times = frozenset(time for log in logs.values() for time in log.data)
     return Reader(machine(logs, topics), topics, topics, Widenings(logs), times, times, times)
+
+
+def _standing(log: FixedLog, told: Began | Rejoined, *, relayed: bool) -> Standing:
+    """How the segment stands where the follower goes on, as far as who answered it can know.
+
+    F14: a relay may know more times as active than are, but only such as have begun; and it knows all that have begun
+    of the topics for which it is asked.
+    """
+    there = log.standings[told.state.seq + 1]
+    if not relayed:
+        return there
+    begun = [event for event in log.events[: told.state.seq + 1] if isinstance(event, m.Data)]
+    known = frozenset(time for time in told.state.upper if reached(there.lower, time))
+    assert known <= {event.time for event in begun}, f"F14: {set(known)} are active, of which some have not begun"
+    for event in begun:
+        asked = told.topics is None or told.topics.wants(event.topic)
+        open_still = reached(there.lower, event.time) and event.time not in there.aborted
+        assert not (asked and open_still) or covered(event.time, known), f"F14: {event.time} is active, beside {known}"
+    return there._replace(active=known)
 
 
 def _aborts(log: FixedLog, time: Time) -> bool:

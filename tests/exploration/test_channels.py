@@ -21,7 +21,6 @@ LARGE: list[tuple[dict[str, Any], int]] = [
     ({"logs": ("a0 b1 !1 1 2 b2 .", "b1 2")}, 306_273),
     ({"timers": 1, "logs": ("b0 1", "1"), "before": (0, 1)}, 172_346),
     ({"changes": 0, "restarts": 1, "logs": ("a0 b1 1 2 b2 .", "b0 2"), "before": (0, 1)}, 238_737),
-    ({"restarts": 1, "reads": False, "logs": ("b0 1", "1"), "before": (0, 1)}, 868_077),
 ]
 
 

@@ -25,6 +25,7 @@ Sources: rules N18, E24, F13-F17.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from epochal.errors import EpochalError, RelayEnded, Unavailable
@@ -106,7 +107,7 @@ class RelayedSegment:
         self._effects: list[RelayEffect] = []
         serving = limits.serving
         self._passages = Passages(
-            stream, lambda: fresh(16), self._effects_of_passages,
+            stream, partial(fresh, 16), self._effects_of_passages,
             most=limits.max_passed_on, most_each=serving.max_answers_each, ttl=serving.answer_ttl,
         )  # fmt: skip
 
@@ -175,7 +176,7 @@ class RelayedSegment:
         self._topics_come(now)
 
     def _begin_run(self, history: RunHistory, upstream: m.Welcome, path: tuple[str, ...], now: float) -> None:
-        channels = Channels(lambda: self._fresh(8), most=self.limits.max_channels, last=history.last)
+        channels = Channels(partial(self._fresh, 8), most=self.limits.max_channels, last=history.last)
         own = self.limits.serving
         serving = ServingSettings(
             min(upstream.heartbeat, LONGEST_HEARTBEAT), own.nonce_ttl, own.max_pending, own.max_pending_each,

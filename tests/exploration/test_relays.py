@@ -1,0 +1,50 @@
+"""Every state of a reader behind relays; their number is pinned, so that a smaller search is seen."""
+
+from typing import Any
+
+import pytest
+from tests.exploration.channels import explore
+from tests.exploration.relays import Bounds, Search
+
+CHAIN = ("a:o", "b:a", "s:b")
+SMALL: list[tuple[dict[str, Any], int]] = [
+    ({"restarts": 1, "log": "a0 1"}, 9_900),
+    ({"restarts": 1, "log": "a0 1", "history": False}, 3_290),
+    ({"drops": 1, "log": "a0 a1 1", "history": False}, 6_416),
+    ({"moves": 1, "log": "a0", "lingers": False}, 4_866),
+    ({"late": 1, "deaths": 1, "log": "a3 a5 !5 6", "before": 2, "wanted": "a"}, 22_664),
+    ({"moves": 2, "log": "", "ways": ("a:oc", "b:oa", "c:b", "s:")}, 10_938),
+]
+LARGE: list[tuple[dict[str, Any], int]] = [
+    ({"changes": 1, "log": "a0 1", "wanted": "a"}, 167_036),
+    ({"moves": 1, "log": "a0 1", "ways": ("a:o", "s:ao"), "memory": 0}, 46_558),
+    ({"moves": 1, "log": "a0", "ways": ("a:o", "b:ao", "s:b")}, 30_858),
+    ({"restarts": 1, "log": "a0 1", "ways": CHAIN}, 368_426),
+    ({"deaths": 1, "log": "a0", "ways": CHAIN}, 25_235),
+]
+
+
+@pytest.mark.rule("E24", "F7", "F8", "F13", "F14", "F15", "F16", "F17")
+@pytest.mark.parametrize(
+    ("bounds", "states"), [*SMALL, *(pytest.param(*each, marks=pytest.mark.long) for each in LARGE)], ids=str
+)
+def test_who_reads_through_relays_gets_each_epoch_whole_and_once_whatever_happens_to_them(
+    bounds: dict[str, Any], states: int
+) -> None:
+    found = explore(Search(Bounds(**bounds)))
+    assert found.trapped == []
+    assert found.states == states
+
+
+@pytest.mark.rule("E24")
+@pytest.mark.parametrize("bounds", [bounds for bounds, _ in SMALL[1:4]], ids=str)
+def test_what_is_taken_for_one_state_does_the_same(bounds: dict[str, Any]) -> None:
+    """A key leaves out much of the machines: if that mattered, a state would stand for others that are not like it."""
+    search = Search(Bounds(**bounds), doubts=True)
+    explore(search)
+    looked_at = 0
+    for differences in (*(each.differences() for each in search.nodes), search.readers.differences()):
+        for act, before, again in differences:
+            assert again == before, act
+            looked_at += 1
+    assert looked_at > 20
