@@ -35,12 +35,15 @@ OPTIONS = ["-q", "-m", "", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no
 
 
 class ForkServer:
-    """The process to fork from, while entered. `run` may be called from several threads at a time."""
+    """The process to fork from, with `packages` loaded, while entered. Several threads may call `run` at a time."""
+
+    def __init__(self, packages: Sequence[str] = PACKAGES) -> None:
+        self._packages = packages
 
     def __enter__(self) -> Self:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, __file__, str(theirs.fileno())]
+            command = [sys.executable, __file__, str(theirs.fileno()), *self._packages]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         return self
 
@@ -77,14 +80,14 @@ class ForkServer:
                     os.killpg(session, signal.SIGKILL)
 
 
-def serve(requests: socket.socket) -> None:
-    """Fork a process for each request, until the other end is closed."""
+def serve(requests: socket.socket, packages: Sequence[str]) -> None:
+    """Load `packages`, then fork a process for each request, until the other end is closed."""
     import pytest
 
     # Once over nothing: pytest's plugins must be loaded by pytest itself, which compiles them in its own way.
     with tempfile.TemporaryDirectory() as empty:
         pytest.main([*OPTIONS, "-qq", "--rootdir", empty, "--noconftest", "-c", os.devnull, "--collect-only", empty])
-    for package in PACKAGES:
+    for package in packages:
         with suppress(ImportError):
             importlib.import_module(package)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the caller has each run end first
@@ -135,4 +138,4 @@ def _run(answer: socket.socket, tree: str, roots: list[str], arguments: list[str
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -68,6 +69,12 @@ Fault: An equal element counts as smaller.
 {blank}
  def larger(a, b):
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded(monkeypatch):
+    """The tests of a tiny tree need none of the packages that ours need."""
+    monkeypatch.setattr(mutants, "ForkServer", partial(ForkServer, ()))
 
 
 @pytest.fixture
@@ -218,7 +225,7 @@ def test_what_a_test_takes_is_measured_with_the_start_of_pytest(tree, monkeypatc
 
     monkeypatch.setattr(mutants, "run_pytest", late)
     test = "tests/test_tiny.py::test_smaller"
-    with ForkServer() as server:
+    with ForkServer(()) as server:
         found = mutants.try_unchanged(server, tree, [test])[test]
     assert found.passed
     assert 1.0 < found.seconds < 30.0
