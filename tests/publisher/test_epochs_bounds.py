@@ -3,10 +3,13 @@
 import asyncio
 import json
 import re
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
@@ -57,6 +60,49 @@ async def test_only_so_many_filters_are_followed_and_one_without_readers_makes_r
             assert await refused(relay, {"topic": "c"}) == (503, "overloaded", "1")
             assert len(await relay.lines(topic="a")) == 1
         assert len(relay.readers.feeds) == 2
+
+
+@asynccontextmanager
+async def at(address: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client at another address of this machine."""
+    connector = aiohttp.TCPConnector(local_addr=(address, 0))
+    async with aiohttp.ClientSession(connector=connector) as web:
+        yield web
+
+
+@pytest.mark.rule("S24")
+async def test_one_address_reads_only_so_many_filters_and_others_have_the_rest(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, max_feeds=3, max_feeds_per_address=2) as relay, at("127.0.0.2") as web:
+        other = replace(relay, web=web)
+        async with relay.events(topic="a") as a, relay.events(topic="b") as b, relay.events(topic="b") as again:
+            for events in (a, b, again):
+                await of_kind(events, "frontier")
+            assert await refused(relay, {"topic": "c"}) == (429, "too_many_filters", "1")
+            _, problem = await relay.ask({"topic": "c"})
+            assert "(EPOCHAL_RELAY_MAX_FEEDS_PER_ADDRESS)" in problem["detail"]
+            assert len(relay.opened) == 2, "nothing was begun for what was refused"
+            async with other.events(topic="c") as c, other.events(topic="a") as shared:
+                await of_kind(c, "frontier")
+                await of_kind(shared, "frontier")
+                assert await refused(relay, {"topic": "c"}) == (429, "too_many_filters", "1"), "one that others read"
+                assert await refused(other, {"topic": "b"}) == (429, "too_many_filters", "1")
+                assert len(await relay.lines(topic="b")) == 1, "one that it reads already"
+
+
+@pytest.mark.rule("S24")
+async def test_of_its_filters_without_readers_an_address_loses_the_oldest_and_others_lose_none(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, max_feeds=4, max_feeds_per_address=2) as relay, at("127.0.0.2") as web:
+        other = replace(relay, web=web)
+        await other.lines(topic="theirs")
+        for topic in "abcabc":
+            await relay.lines(topic=topic)
+        await relay.lines(topic="c")
+        await relay.lines(topic="b")
+        await other.lines(topic="theirs")
+        assert len(relay.opened) == 7, "the last three were followed still"
+        assert len(relay.readers.feeds) == 3
 
 
 async def test_only_so_many_read_history_at_once(start: Any) -> None:

@@ -61,7 +61,7 @@ class EpochReaders:
         address = request.remote or ""
         one = _Answer(request, question, self._settings)
         try:
-            async with self.places.take(address), self.feeds.followed(question.topics) as feed:
+            async with self.places.take(address), self.feeds.followed(question.topics, address) as feed:
                 ring = await feed.begun()
                 async with Session(self.feeds, feed, ring, question, self.catch_ups, address) as session:
                     return await one.of(session)

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from epochal.errors import EpochalError, EpochTooLarge, HistoryTruncated, StreamGone, StreamNotFound, Unavailable
 from epochal.service import problems
-from epochal.service.errors import InvalidRequest
+from epochal.service.errors import InvalidRequest, Overloaded
 from epochal_publisher.http.errors import NotAcceptable
 from epochal_publisher.http.reader_places import TooManyOfAddress
 
@@ -13,6 +13,12 @@ class RequestTooLarge(InvalidRequest):
     """A filter or a cursor that is larger than one may be."""
 
     code = "request_too_large"
+
+
+class TooManyFilters(Overloaded):
+    """One address reads as many different filters as one may."""
+
+    code = "too_many_filters"
 
 
 STATUS: dict[type[EpochalError], int] = {
@@ -24,6 +30,7 @@ STATUS: dict[type[EpochalError], int] = {
     HistoryTruncated: 410,
     EpochTooLarge: 507,
     TooManyOfAddress: 429,
+    TooManyFilters: 429,
     Unavailable: 503,
 }
 

@@ -5,7 +5,8 @@ Separate from the answers because feeds outlive them.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from epochal.client.shutdown import ended
@@ -14,6 +15,7 @@ from epochal.errors import EpochalError, TimedOut, Unavailable
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
+from epochal_publisher.relay.epochs.errors import TooManyFilters
 from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.ring import Ring, Rings
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
@@ -37,7 +39,10 @@ class Feed:
 
     def __init__(self, feeds: "Feeds", topics: TopicFilter) -> None:
         self.topics = topics
-        self.readers = 0
+        self.readers: Counter[str] = Counter()
+        """Its answers under way, by address; of no address zero."""
+        self.last_reader = ""
+        """The address whose answer ended last."""
         self.ring: Ring[Outcome] | None = None
         """None until all segments have answered."""
         self.error: EpochalError | None = None
@@ -47,6 +52,10 @@ class Feed:
         """While nobody reads it: when it ends."""
         self._feeds = feeds
         self._changed = asyncio.Event()
+
+    def counts_for(self, address: str) -> bool:
+        """Whether it is one of the filters of `address`: which reads it, or did last where nobody reads it."""
+        return address in self.readers if self.readers else address == self.last_reader
 
     async def begun(self) -> Ring[Outcome]:
         """The ring, once there is one. Raises why there is none, `TimedOut` and `ShuttingDown`."""
@@ -134,19 +143,24 @@ class Feeds:
             raise ShuttingDown("this relay is stopping; ask again in a moment")
 
     @asynccontextmanager
-    async def followed(self, topics: TopicFilter) -> AsyncIterator[Feed]:
-        """The feed of a filter while one reads it. Raises `Overloaded`."""
+    async def followed(self, topics: TopicFilter, address: str) -> AsyncIterator[Feed]:
+        """The feed of a filter while `address` reads it. Raises `TooManyFilters` and `Overloaded`."""
         self.check_open()
-        feed = self._feeds.get(topics) or self._begin(topics)
-        feed.readers += 1
+        feed = self._feeds.get(topics)
+        if feed is None or not feed.counts_for(address):
+            self._make_room_of(address)
+        if feed is None:
+            feed = self._begin(topics)
+        feed.readers[address] += 1
         if feed.ends is not None:
             feed.ends.cancel()
             feed.ends = None
         try:
             yield feed
         finally:
-            feed.readers -= 1
+            feed.readers -= Counter((address,))
             if not feed.readers:
+                feed.last_reader = address
                 self._left(feed)
 
     def failed(self, feed: Feed) -> None:
@@ -162,19 +176,32 @@ class Feeds:
             self._end(feed)
         await ended(self._tasks)
 
+    def _make_room_of(self, address: str) -> None:
+        """Let `address` read one filter more: of its own, one that nobody reads any more ends for it."""
+        own = [feed for feed in self._feeds.values() if feed.counts_for(address)]
+        if len(own) >= self.settings.max_feeds_per_address and not self._end_unread(own):
+            raise TooManyFilters(
+                f"{address} reads {len(own)} different filters already, as many as one address may "
+                f"({self.settings.variable('max_feeds_per_address')}); take one of these, or try again later"
+            )
+
     def _begin(self, topics: TopicFilter) -> Feed:
-        if len(self._feeds) >= self.settings.max_feeds:
-            unread = next((feed for feed in self._feeds.values() if not feed.readers), None)
-            if unread is None:
-                raise Overloaded(
-                    f"{len(self._feeds)} different filters are read already "
-                    f"({self.settings.variable('max_feeds')}); take one of these, or try again later"
-                )
-            self._end(unread)
+        if len(self._feeds) >= self.settings.max_feeds and not self._end_unread(self._feeds.values()):
+            raise Overloaded(
+                f"{len(self._feeds)} different filters are read already "
+                f"({self.settings.variable('max_feeds')}); take one of these, or try again later"
+            )
         feed = self._feeds[topics] = Feed(self, topics)
         self._tasks.add(feed.task)
         feed.task.add_done_callback(self._tasks.discard)
         return feed
+
+    def _end_unread(self, feeds: Iterable[Feed]) -> bool:
+        """End the first of these that nobody reads; returns whether there was one."""
+        unread = next((feed for feed in feeds if not feed.readers), None)
+        if unread is not None:
+            self._end(unread)
+        return unread is not None
 
     def _left(self, feed: Feed) -> None:
         """Nobody reads it any more."""

@@ -23,6 +23,8 @@ class RelayHttpSettings(ServiceSettings):
     """Answers under way at once for one address; behind a proxy all readers have the same one."""
     max_feeds: int = Field(default=64, ge=1)
     """Filters that are followed at once: each is a subscription to all segments."""
+    max_feeds_per_address: int = Field(default=16, ge=1)
+    """The same for one address, a quarter of all: so that no client has every filter that others could read."""
     feed_timeout: float = Field(default=60.0, gt=0.0, le=3600.0)
     """How long a filter is followed that nobody reads: readers that poll come back, and need no history then."""
     max_catch_ups: int = Field(default=8, ge=1)
