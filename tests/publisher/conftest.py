@@ -108,9 +108,9 @@ class Process:
         status, body = fetch(self.addresses["http"] + path)
         return status, body.decode()
 
-    def metric(self, name: str, segment: str | None = None) -> float:
+    def metric(self, name: str, segment: str | None = None, service: str = "publisher") -> float:
         for line in self.get("/metrics")[1].splitlines():
-            if line.startswith((f"epochal_publisher_{name}{{", f"epochal_publisher_{name} ")) and (
+            if line.startswith((f"epochal_{service}_{name}{{", f"epochal_{service}_{name} ")) and (
                 segment is None or f'segment="{segment}"' in line
             ):
                 return float(line.rsplit(" ", 1)[1])
@@ -143,6 +143,14 @@ class Stream:
         return Process.start(
             self.logs / f"{publisher}.log", "epochal-publisher", "serve", "--catalog", self.catalog,
             "--stream", self.name, "--segments", segments, "--publisher", publisher, *options, wait=wait,
+        )  # fmt: skip
+
+    def relay(self, **settings: object) -> Process:
+        """Start a relay of it."""
+        environment = [f"EPOCHAL_RELAY_{name.upper()}={value}" for name, value in settings.items()]
+        return Process.start(
+            self.logs / f"{self.name.replace('/', '.')}-relay.log", "/usr/bin/env", *environment,
+            str(BIN / "epochal-publisher"), "relay", "--catalog", self.catalog, "--stream", self.name,
         )  # fmt: skip
 
     def described(self) -> dict[str, Any]:

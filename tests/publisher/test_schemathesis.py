@@ -1,4 +1,4 @@
-"""A running publisher's HTTP side against the document that it serves, with what schemathesis makes up from it."""
+"""The HTTP sides of a publisher and a relay against the documents that they serve, with what schemathesis makes up."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.generation import GenerationMode
+from tests.publisher.conftest import until
 from tests.service.documented import findings
 
 SECONDS = 40
@@ -30,6 +31,13 @@ CONFIG: dict[str, Any] = {
         "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
     },
 }
+POSITIVE: dict[str, Any] = {
+    **CONFIG,
+    "max-time": SECONDS // 2,
+    "phases": {"stateful": {"enabled": False}, "coverage": {"enabled": False}},
+    "generation": {**CONFIG["generation"], "mode": "positive"},
+}
+RELAY_SECONDS = 12
 
 
 @pytest.fixture
@@ -52,6 +60,30 @@ def publisher(start: Any, wires: Any, tmp_path: Any, monkeypatch: pytest.MonkeyP
     assert process.metric("http_readers") == 0
 
 
+@pytest.fixture
+def relay(start: Any, wires: Any) -> Iterator[Any]:
+    """A relay of a stream with an epoch that is complete and one that is not."""
+    stream, process = start(payload={"encoding": "json"})
+    writer = wires.writer(process, stream)
+    writer.open()
+    writer.acked(0, b"[1]")
+    writer.advance(1)
+    writer.acked(1, b"[2]")
+    relay = stream.relay(max_wait=0.05, sse_heartbeat=0.05, frontier_interval=0.05)
+    yield relay
+    try:
+        assert relay.popen.poll() is None
+        assert relay.get("/readyz")[0] == 200
+        assert "Traceback" not in relay.log.read_text()
+        until(
+            lambda: (
+                relay.metric("http_readers", service="relay") == relay.metric("http_catch_ups", service="relay") == 0
+            )
+        )
+    finally:
+        relay.stop()
+
+
 def aimed(url: str) -> Callable[[Any, Any], Any]:
     """A hook that aims requests which fit the document at what is there."""
     numbers = count()
@@ -67,27 +99,52 @@ def aimed(url: str) -> Callable[[Any, Any], Any]:
     return map_case
 
 
-def run(url: str, config: dict[str, Any], *, aim: bool) -> tuple[list[str], "Counter[tuple[str, int]]"]:
+def from_some_place(_context: Any, case: Any) -> Any:
+    """A hook that has requests which fit the relay's document begin where there is something, all but a few."""
+    if case.meta is not None and case.meta.generation.mode == GenerationMode.POSITIVE and case.path == "/v1/epochs":
+        case.headers.pop("Last-Event-ID", None)
+        case.query["since"] = ("start", "time:0", "now")[len(str(case.query)) % 3]
+    return case
+
+
+def run(
+    url: str, config: dict[str, Any], map_case: Callable[[Any, Any], Any] | None = None
+) -> tuple[list[str], "Counter[tuple[str, int]]"]:
     """Every finding in words, and how often each operation was answered with each status."""
     schema = schemathesis.openapi.from_url(f"{url}/v1/openapi.json", config=SchemathesisConfig.from_dict(config))
-    if aim:
-        schema.hook(aimed(url))
+    if map_case is not None:
+        schema.hook("map_case")(map_case)
     return findings(schema)
 
 
 @pytest.mark.long
 def test_whatever_is_sent_is_answered_as_the_document_says(publisher: Any) -> None:
-    found, answers = run(publisher.addresses["http"], CONFIG, aim=False)
+    found, answers = run(publisher.addresses["http"], CONFIG)
     print(sorted(answers.items()))
     assert not found, "\n\n".join(found[:5])
 
 
 @pytest.mark.long
 def test_what_fits_the_document_is_answered_as_it_says_where_there_is_something(publisher: Any) -> None:
-    phases = {"stateful": {"enabled": False}, "coverage": {"enabled": False}}
-    generation = {**CONFIG["generation"], "mode": "positive"}
-    config = {**CONFIG, "phases": phases, "max-time": SECONDS // 2, "generation": generation}
-    found, answers = run(publisher.addresses["http"], config, aim=True)
+    url = publisher.addresses["http"]
+    found, answers = run(url, POSITIVE, aimed(url))
     print(sorted(answers.items()))
     assert not found, "\n\n".join(found[:5])
     assert {200, 201, 204} <= {status for _, status in answers}, "the good answers were seen too"
+
+
+@pytest.mark.long
+def test_whatever_is_sent_to_a_relay_is_answered_as_its_document_says(relay: Any) -> None:
+    found, answers = run(relay.addresses["http"], {**CONFIG, "max-time": RELAY_SECONDS})
+    print(sorted(answers.items()))
+    assert not found, "\n\n".join(found[:5])
+    assert {200, 413, 422} <= {status for operation, status in answers if operation == "GET /v1/epochs"}
+
+
+@pytest.mark.long
+@pytest.mark.rule("F18")
+def test_what_fits_the_document_of_a_relay_is_answered_with_epochs(relay: Any) -> None:
+    found, answers = run(relay.addresses["http"], {**POSITIVE, "max-time": RELAY_SECONDS}, from_some_place)
+    print(sorted(answers.items()))
+    assert not found, "\n\n".join(found[:5])
+    assert answers["GET /v1/epochs", 200] > 5
