@@ -15,7 +15,18 @@ import pytest
 import epochal
 from epochal.errors import CapabilityError, ConfigError, StreamNotFound, TimedOut, UsageError
 
-INTERNAL = {"act", "fail", "take_reports", "up", "down", "position", "topics", "whole_filter"}
+INTERNAL = {
+    "act",
+    "fail",
+    "take_reports",
+    "up",
+    "down",
+    "position",
+    "topics",
+    "whole_filter",
+    "share_memory",
+    "held_bytes",
+}
 """What the links of a writer or a subscription call."""
 
 INTERRUPTED = """

@@ -14,8 +14,8 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from tests.publisher.relaying import Relaying, relaying
-from tests.publisher.test_epochs_http import TWO, publish
-from tests.publisher.test_epochs_server_events import cursor_of, of_kind
+from tests.publisher.test_epochs_http import KEYS, TWO, publish, whole
+from tests.publisher.test_epochs_server_events import cursor_of, of_kind, until
 
 from epochal.errors import NoPublisher, TimedOut, Unavailable
 from epochal.service.errors import Overloaded, ShuttingDown
@@ -110,6 +110,39 @@ async def test_only_so_many_read_history_at_once(start: Any) -> None:
     async with relaying(stream, max_catch_ups=1) as relay, relay.readers.catch_ups.take("127.0.0.1"):
         assert await refused(relay, {"since": "start"}) == (503, "overloaded", "1")
         assert [line["kind"] for line in await relay.lines()] == ["frontier"]
+
+
+@pytest.mark.rule("S24")
+async def test_all_subscriptions_together_hold_only_so_many_bytes_of_epochs(start: Any) -> None:
+    """Four filters would hold 2 MB each of an epoch that is not complete; a fifth one has hardly anything of it."""
+    stream, _ = start(**TWO)
+    most, size, wide = 4 * 2**20, 200_000, 4
+    async with (
+        relaying(stream, subscription_bytes=most, max_feeds=6, max_catch_ups=2) as relay,
+        relay.client.writer(stream.name) as writer,
+        AsyncExitStack() as stack,
+    ):
+        readers = [await stack.enter_async_context(relay.events(reject=f"x{n}")) for n in range(wide)]
+        small = await stack.enter_async_context(relay.events(topic="small"))
+        for events in (*readers, small):
+            await of_kind(events, "frontier")
+        await writer.append(0, ["s"], topic=b"small")
+        for n in range(10):
+            await writer.append(0, ["x" * size], key=KEYS[n % 4], topic=b"large")
+            assert relay.readers.feeds.memory.bytes <= most + 5 * (size + 1000)
+        await writer.advance(1)
+        assert whole([(await of_kind(small, "epoch")).data]) == [(0, ["s"])]
+        ends = []
+        for events in readers:
+            got = [event.data async for event in until(events, "epoch") if event.kind in ("part", "epoch", "refused")]
+            ends.append(got[-1])
+            assert got[-1].get("kind") != "epoch" or len(whole(got)[0][1]) == 11
+        refused = [end for end in ends if "code" in end]
+        assert refused, "there was no room for all"
+        for problem in refused:
+            assert (problem["status"], problem["code"], problem["retryable"]) == (507, "epoch_too_large", False)
+            assert "EPOCHAL_RELAY_SUBSCRIPTION_BYTES" in problem["detail"]
+        assert relay.readers.feeds.memory.bytes < size
 
 
 async def test_a_filter_that_nobody_reads_is_not_followed_for_ever(start: Any) -> None:

@@ -5,6 +5,7 @@ application is woken up.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -91,6 +92,8 @@ class Subscription:
         self._expected = expected
         self._announce = announce
         self._announcement: Announcement | None = None
+        self._max_waiting = MAX_WAITING_BYTES
+        self._check_memory: Callable[[], None] | None = None
         self._counters = dict.fromkeys(("gaps", "healed", "epochs", "aborted"), 0)
         self._began: set[str] = set()
         self._gaps: deque[values.Gap] = deque(maxlen=REMEMBERED_GAPS)
@@ -144,6 +147,21 @@ class Subscription:
         """Leave; sockets and tasks are gone when this returns."""
         self.fail(UsageError("the subscription was left; open a new one"))
         await to_the_end(self._end())
+
+    def share_memory(self, share: int, check: Callable[[], None]) -> None:
+        """Hold few bytes, because there are others in this process; call this before it is entered.
+
+        `share`: bytes that may wait for the program, and of live events while history is read. `check` is called after
+        each change of `held_bytes`, in place of `max_buffer_bytes`, and raises why the subscription is over.
+        """
+        self._max_waiting, self._check_memory = share, check
+        self._max_buffer = sys.maxsize
+        self.follower_settings = replace(self.follower_settings, max_backlog=share)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of epochs that are not complete, or wait for the program, once it is entered."""
+        return self._machine.held_bytes
 
     async def _abandon(self) -> None:
         """Leave, if the subscription is still open: its client is being closed."""
@@ -352,7 +370,7 @@ class Subscription:
         await self._changed.wait()
 
     def _relieve(self) -> None:
-        if self._machine.waiting_bytes < MAX_WAITING_BYTES // 2:
+        if self._machine.waiting_bytes < self._max_waiting // 2:
             self._paused = False
             for link in self._links:
                 link.resume()
@@ -376,9 +394,11 @@ class Subscription:
                 machine.rejoined(segment, report)
             elif type(report) is not Broke:
                 machine.event(segment, report)  # type: ignore[arg-type]  # what is left are events
+        if self._check_memory is not None:
+            self._check_memory()
         if machine.ready and not self.ready.is_set():
             self.ready.set()
-        if machine.waiting_bytes > MAX_WAITING_BYTES and not self._paused:
+        if machine.waiting_bytes > self._max_waiting and not self._paused:
             self._paused = True
             for link in self._links:
                 link.pause()

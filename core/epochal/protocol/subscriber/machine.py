@@ -167,6 +167,11 @@ class Subscriber:
         """Whether anything waits for the application."""
         return bool(self._ready or self._events)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all batches that it holds, whatever for."""
+        return self.buffered_bytes + self._unjudged_bytes
+
     def only_epochs(self) -> None:
         """From now on only `next_epoch` is read."""
         self._reports = False

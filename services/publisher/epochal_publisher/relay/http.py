@@ -83,6 +83,7 @@ class RelayHttp:
         gauge("readers", "{answer}", "Answers with epochs under way", lambda readers: len(readers.places))
         gauge("feeds", "{filter}", "Filters that are followed", lambda readers: len(readers.feeds))
         gauge("catch_ups", "{answer}", "Readers that read history", lambda readers: len(readers.catch_ups))
+        gauge("subscriptions.size", "By", "Bytes that subscriptions hold", lambda readers: readers.feeds.memory.bytes)
         gauge("ring.size", "By", "Bytes of epochs that are kept", lambda readers: readers.feeds.rings.bytes)
 
     async def _epochs(self, request: web.Request) -> web.StreamResponse:

@@ -7,15 +7,15 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 from epochal.client.shutdown import ended
-from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import EpochalError, TimedOut, Unavailable
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
 from epochal_publisher.relay.epochs.errors import TooManyFilters
+from epochal_publisher.relay.epochs.memory import SubscriptionMemory
 from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.ring import Ring, Rings
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
@@ -80,8 +80,7 @@ class Feed:
 
     async def _run(self) -> None:
         try:
-            async with self._feeds.subscription(self.topics, None) as subscription:
-                source = self._feeds.source(subscription)
+            async with self._feeds.source(self.topics, None) as source:
                 await source.ready()
                 self.ring = self._feeds.rings.open(source.cursor())
                 self.wake()
@@ -117,6 +116,11 @@ class Feeds:
     def __init__(self, settings: RelayHttpSettings, encoding: str, open_subscription: OpenSubscription) -> None:
         self.settings = settings
         self.rings = Rings[Outcome](settings.ring_bytes)
+        self.memory = SubscriptionMemory(
+            settings.subscription_bytes,
+            settings.max_feeds + settings.max_catch_ups,
+            settings.variable("subscription_bytes"),
+        )
         self.closing = False
         self._encoder = EpochEncoder(encoding)
         self._one_at_a_time = asyncio.Lock()
@@ -128,14 +132,19 @@ class Feeds:
         """How many filters are followed."""
         return len(self._feeds)
 
-    def subscription(self, topics: TopicFilter, since: Since | None) -> AbstractAsyncContextManager[Subscription]:
-        """A new subscription to `topics`."""
+    @asynccontextmanager
+    async def source(self, topics: TopicFilter, since: Since | None) -> AsyncIterator[Source]:
+        """A new subscription to `topics`, encoded as the stream is. Raises what is wrong with `since`."""
         wanted, rejected = topics.prefixes
-        return self._open(None if topics == EVERYTHING else wanted, rejected, since)
-
-    def source(self, subscription: Subscription) -> Source:
-        """Reads an open subscription, and encodes as the stream is."""
-        return Source(subscription, self._encoder, self._one_at_a_time)
+        subscription = self._open(None if topics == EVERYTHING else wanted, rejected, since)
+        source = Source(subscription, self._encoder, self._one_at_a_time)
+        if since is not None:
+            # What is pushed while its reader does not read on waits in the library's queue, where nobody counts it.
+            subscription.push(False)
+        subscription.share_memory(self.memory.share, lambda: self.memory.check(source))
+        async with subscription:
+            with self.memory.used_by(source):
+                yield source
 
     def check_open(self) -> None:
         """Raise `ShuttingDown` if the process stops."""

@@ -109,6 +109,7 @@ class Session:
     async def _alone(self, seconds: float) -> Outcome | None:
         """The next outcome of his own subscription; None where that has none in time, or he follows the ring now."""
         source = self._own[0] if self._own is not None else await self._open()
+        source.sending = 0
         if (gap := source.gap()) is not None:
             return gap
         fetched = await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
@@ -118,16 +119,17 @@ class Session:
             self.over = source.complete
             return None
         outcome, after = await source.take()
+        source.sending = outcome.size
         self._reader.given(after)
         return outcome
 
     async def _open(self) -> Source:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._places.take(self._address))
-            opened = self._feeds.subscription(self._feed.topics, self._reader.since)
+            opened = self._feeds.source(self._feed.topics, self._reader.since)
             async with in_time(self._feeds.settings.join_timeout):
                 try:
-                    source = self._feeds.source(await stack.enter_async_context(opened))
+                    source = await stack.enter_async_context(opened)
                 except (CursorError, TimeShapeError, UsageError) as error:
                     wrong = [Problem(self._field, str(error))]
                     raise InvalidRequest("the epochs cannot be read from there", wrong) from None

@@ -6,7 +6,6 @@ Separate from the feeds because a reader who catches up has such a subscription 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 
 from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand
 from epochal.client.subscriber.subscriber import Subscription
@@ -15,17 +14,15 @@ from epochal.protocol.subscriber.cursor import Cursor
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
 from epochal_publisher.relay.epochs.reader import Since
 
-OpenSubscription = Callable[
-    [Sequence[bytes] | None, Sequence[bytes], Since | None], AbstractAsyncContextManager[Subscription]
-]
-"""Makes a subscription by topics (None: all), rejected topics, and where to begin (None: now)."""
+OpenSubscription = Callable[[Sequence[bytes] | None, Sequence[bytes], Since | None], Subscription]
+"""Makes a subscription, not entered yet, by topics (None: all), rejected topics, and where to begin (None: now)."""
 
 SMALL = 16 * 1024
 """Bytes of payload that are encoded at once: a thread would take longer."""
 
 
 class Source:
-    """Reads an open subscription."""
+    """Reads a subscription, once it is open."""
 
     def __init__(self, subscription: Subscription, encoder: EpochEncoder, one_at_a_time: asyncio.Lock) -> None:
         self._subscription = subscription
@@ -36,6 +33,13 @@ class Source:
         self._gaps: deque[Outcome] = deque()
         self.complete = False
         """Whether nothing can come any more."""
+        self.sending = 0
+        """Bytes of an outcome that is being sent to the only reader."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of epochs that it holds."""
+        return self._subscription.held_bytes + self.sending
 
     async def ready(self) -> None:
         """Wait until all segments have answered. Raises why the subscription failed."""
