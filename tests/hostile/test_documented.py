@@ -18,11 +18,12 @@ from epochal.protocol.publisher import limits, views
 from epochal.protocol.publisher import server as serving
 from epochal.protocol.relay import run, union
 from epochal.protocol.relay import segment as relayed
-from epochal.protocol.subscriber import follower
+from epochal.protocol.subscriber import cursor, follower
 from epochal.protocol.topics import publisher_trie
 from epochal.resources import manifest
 from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
+from epochal_publisher.relay.epochs import ring
 from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.settings import Settings as PublisherSettings
 from epochal_publisher.sockets import events, peer_limits
@@ -65,6 +66,8 @@ CODE: dict[str, float] = {
     "filters remembered that nobody has any more": union.MAX_LINGERING,
     "peers known to have joined": run.MAX_GREETED,
     "relays in a row": m.MAX_RELAYS,
+    "bytes of a cursor over HTTP": ring.MOST_ID,
+    "bytes of a filter over HTTP": cursor.MAX_TOPICS,
     "bytes of a manifest": manifest.MAX_MANIFEST,
     "bytes of a page of a list": pages.PAGE_BYTES,
     "bytes of one answer of a catalog": http.MAX_ANSWER,
@@ -128,6 +131,12 @@ def test_a_limit_of_http_has_the_documented_value(cells):
     key = setting.strip("`")
     assert number(of_catalog) == default(CatalogSettings, key)
     assert number(of_publisher) == default(PublisherSettings, key)
+
+
+def test_every_test_of_a_relay_over_http_is_named_and_no_other():
+    named = [cells[2].strip("`") for cells in tables("what is done to a relay over HTTP", "what comes of it", "test")]
+    code = (Path(__file__).parent / "test_epochs.py").read_text()
+    assert sorted(named) == sorted(re.findall(r"^def (test_\w+)", code, re.MULTILINE))
 
 
 def test_how_long_one_socket_may_hold_up_the_others_is_documented():

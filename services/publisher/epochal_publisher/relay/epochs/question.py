@@ -55,7 +55,7 @@ def read_question(request: web.Request, shape: TimeShape, max_wait: float) -> Qu
         longest = max(map(len, prefixes), default=0)
         if longest > MAX_TOPIC:
             problems.append(Problem(name, f"has {longest} bytes; a topic has at most {MAX_TOPIC}"))
-    problems += given_twice(query, ("since", "wait"))
+    problems += given_twice(query, ("since", "wait")) + given_twice(request.headers, ("Last-Event-ID",))
     wait = read_wait(query, max_wait, problems)
     problems += unknown(query, _PARAMETERS, f"the parameters are {', '.join(_PARAMETERS)}")
     if problems:
