@@ -1,6 +1,7 @@
 """Services of the release that kept no horizon beside the present ones, in each order of an upgrade: no epoch is torn.
 
-The earlier services are those of a commit of this repository, run from its files with the present environment.
+That release knows neither relays nor filters. The earlier services are those of a commit of this repository, run from
+its files with the present environment.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from io import BytesIO
@@ -26,6 +28,8 @@ BEFORE = "862f78b"
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PARTS = ("core", "services/catalog", "services/publisher")
+TOPICS = (b"a", b"b")
+KEYS = tuple(bytes([number]) for number in range(8))
 
 
 @pytest.fixture(scope="module")
@@ -48,29 +52,33 @@ class Services:
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self.url = ""
 
-    async def start(self, name: str, *options: str, old: bool = False) -> None:
-        """Start the program `epochal-NAME`, and wait until it serves."""
+    async def start(self, name: str, program: str, *options: str, old: bool = False) -> str:
+        """Start `epochal-PROGRAM OPTIONS`, and wait until it serves; returns what it says then."""
         environment = {**os.environ, "PYTHONPATH": self._before} if old else dict(os.environ)
         with (self._directory / f"{name}.log").open("a") as log:
             self._running[name] = process = await asyncio.create_subprocess_exec(
-                str(BIN / f"epochal-{name}"), "serve", *options, "--exit-with-stdin",
+                str(BIN / f"epochal-{program}"), *options, "--exit-with-stdin",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
             )  # fmt: skip
         assert process.stdout is not None
         line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
         assert line.startswith("ready "), self.log(name)
-        if name == "catalog":
-            self.url = line.split()[1]
+        return line
 
     async def catalog(self, *, old: bool = False) -> None:
         """A catalog, at the same address as the one before."""
-        port = self.url.rpartition(":")[2] or "0"
-        await self.start("catalog", "--port", port, "--data", str(self._directory / "catalog"), old=old)
+        options = ("--port", self.url.rpartition(":")[2] or "0", "--data", str(self._directory / "catalog"))
+        self.url = (await self.start("catalog", "catalog", "serve", *options, old=old)).split()[1]
 
-    async def publisher(self, *, old: bool = False) -> None:
-        """The publisher of the stream's one segment."""
-        options = ("--catalog", self.url, "--stream", "test/s", "--segments", "0", "--publisher", "p")
-        await self.start("publisher", *options, old=old)
+    async def publisher(self, name: str = "publisher", segment: str = "0", *, old: bool = False) -> None:
+        """The publisher of a segment; it keeps its log where the stream has storage."""
+        options = ("--catalog", self.url, "--stream", "test/s", "--segments", segment, "--publisher", name)
+        data = str(self._directory / name)
+        await self.start(name, "publisher", "serve", *options, "--data", data, old=old)
+
+    async def relay(self) -> None:
+        """A relay of the stream, which follows its publishers."""
+        await self.start("relay", "publisher", "relay", "--catalog", self.url, "--stream", "test/s")
 
     async def end(self, name: str, number: int) -> None:
         """End a program by a signal."""
@@ -182,3 +190,68 @@ async def test_beside_a_catalog_of_the_version_before_appends_wait_until_it_is_u
             (epoch,) = [epoch async for epoch in sub.epochs()]
     assert isinstance(epoch, epochal.Epoch)
     assert (epoch.time, list(epoch.records())) == (3, ["waits"])
+
+
+async def publish(writer: epochal.Writer, times: range) -> None:
+    """Of each time, each topic with each key as its record, so that every segment has some of each."""
+    for time in times:
+        for topic in TOPICS:
+            for key in KEYS:
+                await writer.append(time, [key], topic=topic, key=key)
+        await writer.advance(time + 1)
+
+
+def parts(epoch: epochal.Epoch) -> Counter[tuple[bytes, bytes]]:
+    """How many records there are of each topic and key."""
+    return Counter((batch.topic, key) for batch in epoch.batches for key in batch.records())
+
+
+@pytest.mark.rule("E10", "E24", "F13")
+async def test_readers_of_a_relay_are_given_every_epoch_while_publishers_are_upgraded_one_by_one(
+    services: Services,
+) -> None:
+    """The relay begins beside a catalog that knows none, and follows publishers that send it everything."""
+    publishers = {"p0": "0", "p1": "1"}
+    await services.catalog(old=True)
+    await services.declare(
+        segments=2,
+        history={"storage": {"size": "64Mi"}},
+        push={"initialFilter": "none"},
+        progress={"writerTimeout": "10m"},  # no writer is lost, however slow the machine is
+    )
+    for name, segment in publishers.items():
+        await services.publisher(name, segment, old=True)
+    await services.relay()
+    async with asyncio.timeout(60):
+        while "lists no relays" not in services.log("relay"):  # noqa: ASYNC110 - a log has no events
+            await asyncio.sleep(0.05)
+    async with epochal.connect(services.url) as client:
+        async with client.subscribe("test/s", via="auto") as sub, asyncio.timeout(60):
+            await sub.ready.wait()
+            assert set(sub.via.values()) == {"direct"}, "the catalog names no relay"
+        await services.end("catalog", signal.SIGTERM)
+        await services.catalog()
+        async with (
+            client.subscribe("test/s", via="relay") as every,
+            client.subscribe("test/s", topics=[b"a"], via="relay") as some,
+            client.writer("test/s", writer_id="w") as writer,
+            asyncio.timeout(120),
+        ):
+            await asyncio.gather(every.ready.wait(), some.ready.wait())
+            assert {*every.via.values(), *some.via.values()} == {"relay:relay"}
+            await publish(writer, range(10))
+            for number, (name, segment) in enumerate(publishers.items(), 1):
+                publishing = asyncio.create_task(publish(writer, range(10 * number, 10 * number + 10)))
+                await services.end(name, signal.SIGTERM)
+                await services.publisher(name, segment)
+                await publishing
+            await writer.finish()
+            for sub, topics in ((every, TOPICS), (some, TOPICS[:1])):
+                epochs = [epoch async for epoch in sub.epochs()]
+                assert [epoch.time for epoch in epochs] == list(range(30))
+                expected = Counter((topic, key) for topic in topics for key in KEYS)
+                assert all(isinstance(epoch, epochal.Epoch) and parts(epoch) == expected for epoch in epochs)
+            late = client.subscribe("test/s", topics=[b"b"], since="start", via="relay")
+            async with late:
+                assert [epoch.time async for epoch in late.epochs()] == list(range(30))
+    assert "cannot go on" not in services.log("relay")
