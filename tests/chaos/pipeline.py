@@ -60,6 +60,8 @@ class Part(NamedTuple):
     seed: str
     pace: float = 0.0
     """Seconds, at most, that a subscriber works on each epoch: others wait then, and a kill can come while they do."""
+    via: str = ""
+    """Which way a subscriber without interrupts takes; empty: as the client has it."""
 
     @property
     def over(self) -> Path:
@@ -263,11 +265,13 @@ class _Reader:
 
 class _Reading(_Reader):
     async def run(self) -> None:
+        # Clients of versions before relays have no such option.
+        way: dict[str, Any] = {"via": self._part.via} if self._part.via else {}
         async with epochal.connect(self._part.url) as client:
             while True:
                 begin = self._begin()
                 try:
-                    async with client.subscribe(self._part.stream, since=begin, wait=WAIT) as sub:
+                    async with client.subscribe(self._part.stream, since=begin, wait=WAIT, **way) as sub:
                         await sub.ready.wait()
                         self._ready(sub)
                         async for epoch in sub.epochs():

@@ -4,8 +4,10 @@ The actors and the checker are those of `tests/chaos`, unchanged. This module on
 history out of it. The test itself decides what is done to the stream meanwhile.
 """
 
+import json
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from tests.cluster.harness.release import PATIENCE
 from tests.cluster.harness.toolbox import IMAGE
 
 WRITERS = ("w1", "w2")
-READERS = ("r1", "r2")
+READERS = {"r1": "", "r2": ""}
+"""Names, and the way that each takes: `direct`, `relay:NAME`, ...; empty: as the client has it."""
 SPEC: dict[str, Any] = {
     "payload": {"encoding": "msgpack"},
     "segments": 3,
@@ -29,7 +32,7 @@ SPEC: dict[str, Any] = {
 _KIT = ("history.py", "pipeline.py")
 _HISTORY = "/tmp/history"
 _MAIN = f"""
-import multiprocessing, sys, time
+import json, multiprocessing, sys, time
 from pathlib import Path
 from tests.chaos import pipeline
 
@@ -38,18 +41,19 @@ def act(part, since, pause):
     pipeline.write(part) if since is None else pipeline.read(part, since)
 
 if __name__ == "__main__":
-    url, stream, seed, pause = sys.argv[1:]
+    url, stream, seed, pause, writers, readers = sys.argv[1:]
     directory = Path("{_HISTORY}")
     directory.mkdir(exist_ok=True)
     start = multiprocessing.get_context("spawn").Process
 
-    def begin(name, since):
-        part = pipeline.Part(url, stream, name, 0, directory, seed)
+    def begin(name, since, via=""):
+        part = pipeline.Part(url, stream, name, 0, directory, seed, via=via)
         actor = start(target=act, args=(part, since, float(pause)), name=name)
         actor.start()
         return actor
 
-    actors = [begin(name, None) for name in {WRITERS}] + [begin(name, "start") for name in {READERS}]
+    actors = [begin(name, None) for name in json.loads(writers)]
+    actors += [begin(name, "start", via) for name, via in json.loads(readers).items()]
     while any(actor.is_alive() for actor in actors):
         for asked in directory.glob("*.join"):
             asked.unlink()
@@ -61,7 +65,7 @@ if __name__ == "__main__":
 
 
 class Load:
-    """Two writers and two readers of one stream, and readers that join later, each a process in one pod."""
+    """Writers and readers of one stream, and readers that join later, each a process in one pod."""
 
     def __init__(
         self,
@@ -72,19 +76,23 @@ class Load:
         *,
         image: str = IMAGE,
         pause: float = 0.3,
+        writers: Sequence[str] = WRITERS,
+        readers: Mapping[str, str] = READERS,
     ) -> None:
         """Nothing runs yet.
 
         Args:
             cluster: Where the pod is to be.
             namespace: The pod's namespace.
-            directory: Where the history is put together.
+            directory: Where the history is put together; loads of one stream share it.
             name: The pod's name.
             image: Whose client the actors use.
             pause: Seconds between a writer's appends, at most.
+            writers: Their names.
+            readers: Theirs, each with its way.
         """
         self.cluster, self.namespace, self.directory, self.name = cluster, namespace, directory, name
-        self._image, self._pause = image, pause
+        self._image, self._pause, self._writers, self._readers = image, pause, writers, readers
         self._joined: list[str] = []
         directory.mkdir(exist_ok=True)
         self._nemesis = Recorder(directory, NEMESIS)
@@ -97,9 +105,10 @@ class Load:
         items = [{"key": name, "path": f"tests/chaos/{name}"} for name in _KIT] + [
             {"key": "main.py", "path": "main.py"}
         ]
+        actors = json.dumps(self._writers), json.dumps(self._readers)
         container = {
             "image": self._image,
-            "command": ["python", "/kit/main.py", catalog, stream, stream, str(self._pause)],
+            "command": ["python", "/kit/main.py", catalog, stream, stream, str(self._pause), *actors],
             "env": [{"name": "PYTHONPATH", "value": "/kit"}],
             "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, {"name": "kit", "mountPath": "/kit"}],
         }
@@ -133,7 +142,7 @@ class Load:
         self.tell("over")
         self._run("touch", f"{_HISTORY}/over")
         ended = eventually(self._ended, PATIENCE, 1.0)
-        for name in (*WRITERS, *READERS, *self._joined):
+        for name in (*self._writers, *self._readers, *self._joined):
             (self.directory / f"{name}.jsonl").write_text(self._run("cat", f"{_HISTORY}/{name}.jsonl"))
         history = read(self.directory)
         broken = [f"{rule}: {detail}" for rule, detail in check(history)]
@@ -144,8 +153,8 @@ class Load:
         return self._run("sh", "-c", f"cat {_HISTORY}/ended || true")
 
     def _given(self, *names: str) -> list[int]:
-        """How many epochs each of these readers was given; without names, each of `READERS`."""
-        files = [f"{_HISTORY}/{name}.jsonl" for name in names or READERS]
+        """How many epochs each of these readers was given; without names, each that was there from the start."""
+        files = [f"{_HISTORY}/{name}.jsonl" for name in names or self._readers]
         look = f"mkdir -p {_HISTORY}; touch {' '.join(files)}; grep -Hc ',\"epoch\",' {' '.join(files)} || true"
         said = self._run("sh", "-c", look)
         return [int(line.rpartition(":")[2]) for line in said.split()]

@@ -12,18 +12,22 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 import yaml
 from tests.cluster.harness.before import Before, NoHistoryError, built
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
-from tests.cluster.harness.load import SPEC, Load
-from tests.cluster.harness.release import CATALOGS, CHART, OPERATORS, TAG, Release
-from tests.cluster.harness.streams import Streams, condition, stream
+from tests.cluster.harness.load import READERS, SPEC, Load
+from tests.cluster.harness.pods import pod
+from tests.cluster.harness.release import CATALOGS, CHART, OPERATORS, PATIENCE, TAG, Release
+from tests.cluster.harness.streams import SMALL, Streams, condition, stream
 
 NEXT = "next"
 PODS = {f"orders-{index}" for index in range(3)}
+PUBLISHERS, RELAYS = (f"app.kubernetes.io/name=epochal-{name}" for name in ("publisher", "relay"))
+THROUGH = {"through": "relay"}
+"""A reader that goes through any relay, and only through one."""
 
 
 @pytest.fixture
@@ -58,21 +62,21 @@ def before(own_node) -> Before:
 
 
 class Watching:
-    """Sees each change of a stream's pods, and keeps count of how many were missing at once.
+    """Sees each change of the pods that `selector` names, and keeps count of how many serve.
 
     `on_going` is called with the name of each pod that is told to end, as that is seen.
     """
 
     def __init__(
-        self, cluster: Kubernetes, namespace: str, name: str, on_going: Callable[[str], None] = lambda _: None
+        self, cluster: Kubernetes, namespace: str, selector: str, on_going: Callable[[str], None] = lambda _: None
     ) -> None:
-        self.most_missing = 0
+        self._counts: list[int] = []
         self._on_going = on_going
-        self._serving: dict[str, bool] = {}
+        self._serving: set[str] = set()
         self._ready_once: set[str] = set()
         self._told: set[str] = set()
         line = '{.metadata.name} {.metadata.uid} {.status.conditions[?(@.type=="Ready")].status} '
-        command = ["kubectl", "get", "pods", "-n", namespace, "-l", f"epochal.dev/stream={name}", "--watch"]
+        command = ["kubectl", "get", "pods", "-n", namespace, "-l", selector, "--watch"]
         command += ["-o", f"jsonpath={line}{{.metadata.deletionTimestamp}}{{'\\n'}}"]
         self._process = subprocess.Popen(command, env=cluster.environment(), stdout=subprocess.PIPE, text=True)
         self._thread = threading.Thread(target=self._see, daemon=True)
@@ -87,6 +91,11 @@ class Watching:
         with self._process:  # its output is closed, its end is awaited
             pass
 
+    @property
+    def least(self) -> int:
+        """How many served at least, since the first was told to end."""
+        return min(self._counts)
+
     def _see(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -97,12 +106,23 @@ class Watching:
             if going and uid not in self._told:
                 self._told.add(uid)
                 self._on_going(name)
-            self._serving[name] = uid in self._ready_once and not going
-            self.most_missing = max(self.most_missing, list(self._serving.values()).count(False))
+            if uid in self._ready_once and not going:
+                self._serving.add(uid)
+            else:
+                self._serving.discard(uid)
+            if self._told:
+                self._counts.append(len(self._serving))
 
 
 def images(streams: Streams, name: str) -> set[str]:
+    """Those of publishers and relays."""
     return {pod["spec"]["containers"][0]["image"] for pod in streams.pods(name).values()}
+
+
+def relay(stream: str, replicas: int) -> dict[str, Any]:
+    """The manifest of a Relay `near`."""
+    spec = {"stream": stream, "replicas": replicas, "resources": SMALL}
+    return {"apiVersion": "epochal.dev/v1alpha1", "kind": "Relay", "metadata": {"name": "near"}, "spec": spec}
 
 
 def uids(streams: Streams) -> set[str]:
@@ -122,10 +142,13 @@ def short_names(release: Release) -> list[str]:
 
 def test_there_and_back_under_load(cluster, release, streams, next_chart, tmp_path):
     streams.start(stream("orders", **SPEC))
-    load = Load(cluster, streams.namespace, tmp_path)
+    streams.apply(relay("orders", 2))
+    load = Load(cluster, streams.namespace, tmp_path, readers={**READERS, **THROUGH})
     load.tell("stored", targets=[*PODS, "release"])
     load.start(f"{streams.namespace}/orders", release.catalog_url)
-    with Watching(cluster, streams.namespace, "orders") as watching:
+    cluster.wait("relay/near", "condition=Ready", streams.namespace, PATIENCE)
+    publishers, relays = (Watching(cluster, streams.namespace, selector) for selector in (PUBLISHERS, RELAYS))
+    with publishers, relays:
         load.tell("upgrade", target="release")
         release.upgrade({"image.tag": NEXT}, next_chart)
         assert short_names(release) == ["strm", "strmnext"]
@@ -136,7 +159,7 @@ def test_there_and_back_under_load(cluster, release, streams, next_chart, tmp_pa
         assert short_names(release) == ["strm"]
         rolled_to(streams, TAG)
         load.goes_on()
-    assert watching.most_missing == 1
+    assert (publishers.least, relays.least) == (2, 2), "of three publishers, and of two relays"
     broken, facts = load.finish()
     assert not broken, "\n".join(broken)
     assert facts["acknowledged"] > 50, facts
@@ -200,7 +223,12 @@ def lease_ttl(release: Release) -> str:
 
 @pytest.mark.rule("E11")
 def test_from_the_version_before_under_load(cluster, no_release, before, namespaces, tmp_path):
-    """The clients of the stream with storage stay those of before; those of the other one are new before it is."""
+    """The clients of the stream with storage stay those of before, except one that reads through relays.
+
+    The first relay follows the publishers of before, beside a catalog that knows none: a reader finds it once the
+    catalog is new, and goes on through one of the operator's when the first one ends. The clients of the other stream
+    are new before it is.
+    """
     release, spec = no_release, {**SPEC, "segments": 2}
     release.upgrade({"image.tag": before.tag}, before.chart)
     with release.watched():
@@ -209,6 +237,7 @@ def test_from_the_version_before_under_load(cluster, no_release, before, namespa
         old = f"localhost/epochal-toolbox:{before.tag}"
         orders = Load(cluster, streams.namespace, tmp_path / "orders", "load-orders", image=old)
         ticks = Load(cluster, streams.namespace, tmp_path / "ticks", "load-ticks")
+        through = Load(cluster, streams.namespace, tmp_path / "orders", "load-through", writers=(), readers=THROUGH)
         loads = {"orders": orders, "ticks": ticks}
         orders.tell("stored", targets=["release", "orders-0", "orders-1"])
 
@@ -219,12 +248,23 @@ def test_from_the_version_before_under_load(cluster, no_release, before, namespa
         for name, load in loads.items():
             load.start(f"{streams.namespace}/{name}", release.catalog_url)
             load.tell("upgrade", target="release")
-        with Watching(cluster, streams.namespace, "ticks", going):
+        early = relay_process(f"{streams.namespace}/orders", release.catalog_url)
+        cluster.apply(early, namespace=streams.namespace)
+        cluster.wait("pod/early", "condition=Ready", streams.namespace, PATIENCE)
+        release.upgrade({"image.tag": before.tag, "catalog.image.tag": TAG}, before.chart)
+        through.start(f"{streams.namespace}/orders", release.catalog_url)
+        assert images(streams, "orders") == {f"localhost/epochal-publisher:{before.tag}"}
+        with Watching(cluster, streams.namespace, f"{PUBLISHERS},epochal.dev/stream=ticks", going):
             release.upgrade()
+            streams.apply(relay("orders", 1))
             for name, load in loads.items():
                 rolled_to(streams, TAG, name)
                 load.goes_on()
                 load.join()
+            through.goes_on()
+            cluster.wait("relay/near", "condition=Ready", streams.namespace, PATIENCE)
+            cluster.kubectl("delete", "pod", "early", "-n", streams.namespace)
+            through.goes_on()
             # What the new version keeps of the old one's segments is what the next incarnation begins with.
             ticks.tell("kill", target="ticks-0")
             ticks.tell("lost", segments=["0"])
@@ -232,7 +272,19 @@ def test_from_the_version_before_under_load(cluster, no_release, before, namespa
             streams.settled("ticks")
             ticks.goes_on()
             ticks.join()
-    for load in loads.values():
+    for load in (*loads.values(), through):
         broken, facts = load.finish()
         assert not broken, "\n".join(broken)
         assert facts["acknowledged"] > 50, facts
+
+
+def relay_process(stream: str, catalog: str) -> dict[str, Any]:
+    """A pod with a relay as somebody starts it by hand; it is ready once it follows every segment."""
+    container = {
+        "image": f"localhost/epochal-publisher:{TAG}",
+        "command": ["epochal-publisher", "relay", "--stream", stream, "--catalog", catalog, "--host", "0.0.0.0"],
+        "args": ["--http-port", "8704"],
+        "env": [{"name": "EPOCHAL_RELAY_ADVERTISE", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8704}, "periodSeconds": 1},
+    }
+    return pod("early", "", container=container, terminationGracePeriodSeconds=30)
