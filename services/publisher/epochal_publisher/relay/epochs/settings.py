@@ -29,7 +29,7 @@ class RelayHttpSettings(ServiceSettings):
     """How long a filter is followed that nobody reads: readers that poll come back, and need no history then."""
     max_catch_ups: int = Field(default=8, ge=1)
     """Readers that read history at once: each has a subscription, which may hold the unfinished epochs of a stream."""
-    subscription_bytes: int = Field(default=256 * 2**20, ge=2**20)
+    subscription_bytes: int = Field(default=128 * 2**20, ge=2**20)
     """What subscriptions of readers hold together: epochs that are not complete, and complete ones not yet taken."""
     ring_bytes: int = Field(default=64 * 2**20, ge=64 * 1024)
     """The newest epochs that are kept, as they are sent, of all filters together; an epoch that is larger, alone."""
