@@ -37,6 +37,7 @@ OPTIONS = (
     Option("time", None, batch=True, streaming=True),
     Option("catalog", "", batch=True, streaming=True),
     Option("key", "", batch=True, streaming=True),
+    Option("topic", "", batch=True, streaming=True),
     Option("complete", "batch", batch=True, streaming=True),
     Option("finish", "false", batch=True, streaming=False),
     Option("writer", "spark", batch=True, streaming=False),
@@ -66,7 +67,8 @@ class SinkOptions:
     """What is written where.
 
     `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `query`: the writer id under
-    whose capability the tasks write. `key`: the column that places a record; without it a task writes to one segment.
+    whose capability the tasks write. `key`: the column that places a record; without it a task writes to all segments
+    in turn. `topic`: the column with the topic of a record's batch; without it the topic is empty.
     `handover`: the address that takes commits for that writer; secret, because anyone who knows it can complete epochs.
     `finish`: whether a batch job's commit finishes the stream. `wait`: seconds for the stream and its publishers to be
     there.
@@ -78,6 +80,7 @@ class SinkOptions:
     time: str
     query: str
     key: str | None = None
+    topic: str | None = None
     complete: Complete = Complete.BATCH
     handover: str = ""
     finish: bool = False
@@ -114,6 +117,7 @@ class SinkOptions:
             time=given["time"],
             query=given["query"] if streaming else given.get("writer") or "spark",
             key=given.get("key") or None,
+            topic=given.get("topic") or None,
             complete=Complete(complete),
             handover=given.get("handover", ""),
             finish=finish == "true",

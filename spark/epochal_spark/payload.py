@@ -1,8 +1,8 @@
 """Turns a DataFrame's columns into the records of an append, in the encoding and the schema that the stream declares.
 
-Rows are divided by time and segment first. With `arrow` a record is a whole record batch and nothing is done row by
-row. With `msgpack` and `json` a record is a map from column name to value. Separate from the sink because it is plain
-column work that needs neither Spark's runtime nor a network, and because a task spends most of its time here.
+Rows are divided by time, segment and topic first. With `arrow` a record is a whole record batch and nothing is done row
+by row. With `msgpack` and `json` a record is a map from column name to value. Separate from the sink because it is
+plain column work that needs neither Spark's runtime nor a network, and because a task spends most of its time here.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,39 +14,50 @@ import pyarrow as pa
 
 from epochal.client.encoding.arrow_schemas import to_arrow
 from epochal.client.encoding.columns import key_bytes, maps, plain_type
-from epochal.errors import RecordTypeError, TimeShapeError
+from epochal.errors import RecordTypeError, TimeShapeError, UsageError
 from epochal.protocol.times import Time
+from epochal.protocol.wire import MAX_TOPIC
 from epochal_spark.declaration import Declared
 from epochal_spark.schemas import payload_columns
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+SHOWN_TOPIC = 60
+"""Bytes of a topic that an error shows."""
 
 Placer = Callable[[bytes | None], str]
 """Which segment takes a key."""
 
 
 class Group(NamedTuple):
-    """Rows of one time and one segment, in the order in which they came; `key` is that of one of them."""
+    """Rows of one time, segment and topic, in the order in which they came; `key` is one that leads to the segment."""
 
     time: Time
     segment: str
+    topic: bytes
     key: bytes | None
     rows: pa.RecordBatch
 
 
 def groups(
-    batch: pa.RecordBatch, time: str, key: str | None, place: Placer, rows: pa.RecordBatch | None = None
+    batch: pa.RecordBatch,
+    time: str,
+    key: str | None,
+    topic: str | None,
+    place: Placer,
+    rows: pa.RecordBatch | None = None,
 ) -> Iterator[Group]:
-    """Divide a batch by time and segment, in the order of times. The same batch gives the same groups, always.
+    """Divide a batch by time, segment and topic, in the order of times. The same batch gives the same groups, always.
 
     `rows`, if given, are divided instead of the batch's own. Raises `TimeShapeError` for a time that is null or
-    negative.
+    negative, `UsageError` for a topic that is too long.
     """
     if not batch.num_rows:
         return
     leaves = [_checked(leaf, time) for leaf in _leaves(batch.column(time))]
     segments, keys, placed = _placed(batch, key, place)
-    columns, order = _ordered([*leaves, placed])
+    topics, named = _topics(batch, topic)
+    columns, order = _ordered([*leaves, placed * len(topics) + named])
     changed = np.zeros(batch.num_rows - 1, dtype=bool)
     for column in columns:
         changed |= column[1:] != column[:-1]
@@ -56,8 +67,10 @@ def groups(
         divided = divided.take(pa.array(order))
     times = batch.column(time)
     for start, end in pairwise(starts):
-        at, first = int(columns[-1][start]), start if order is None else int(order[start])
-        yield Group(_time(times[first].as_py()), segments[at], keys[at], divided.slice(start, end - start))
+        at, name = divmod(int(columns[-1][start]), len(topics))
+        first = start if order is None else int(order[start])
+        part = divided.slice(start, end - start)
+        yield Group(_time(times[first].as_py()), segments[at], topics[name], keys[at], part)
 
 
 def _ordered(columns: list[Ints]) -> tuple[list[Ints], Ints | None]:
@@ -105,6 +118,29 @@ def _placed(batch: pa.RecordBatch, key: str | None, place: Placer) -> tuple[list
         indices.append(segments[segment])
     distinct = np.asarray(indices, dtype=np.int64)
     return list(segments), keys, distinct[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _topics(batch: pa.RecordBatch, name: str | None) -> tuple[list[bytes], Ints]:
+    """The topics in use, sorted, and for every row the index of its topic. Null is the empty topic."""
+    if name is None:
+        return [b""], np.zeros(batch.num_rows, dtype=np.int64)
+    encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+    given = [key_bytes(value) or b"" for value in encoded.dictionary.to_pylist()]
+    for topic in given:
+        if len(topic) > MAX_TOPIC:
+            raise _too_long(name, topic)
+    topics = sorted(set(given))  # not as they come: the same topics in another order of rows give the same batches
+    index = {topic: at for at, topic in enumerate(topics)}
+    distinct = np.asarray([index[topic] for topic in given], dtype=np.int64)
+    return topics, distinct[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _too_long(name: str, topic: bytes) -> UsageError:
+    begin = topic[:SHOWN_TOPIC].decode(errors="replace")
+    return UsageError(
+        f"the topic column {name!r} holds a topic of {len(topic):,} bytes, which begins with {begin!r}; a topic has at "
+        f"most {MAX_TOPIC:,} bytes"
+    )
 
 
 def _time(value: Any) -> Time:

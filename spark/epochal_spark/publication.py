@@ -85,6 +85,7 @@ def publish(
     time: str,
     checkpoint: str,
     key: str | None = None,
+    topic: str | None = None,
     query: str | None = None,
     catalog: str | None = None,
     complete: str = "batch",
@@ -97,7 +98,8 @@ def publish(
     """Publish a streaming DataFrame's rows to `stream`, each micro-batch exactly once, while the block runs.
 
     `time`: the column of the epoch's time, an integer or a struct of integers as the stream declares. `key`: the column
-    that keeps records in order.
+    that keeps records in order. `topic`: the column, of text or binary, with the topic by which subscribers choose
+    records.
     `query`: the writer id, `spark/<stream>` unless given; two queries on one stream need different ones. `complete`:
     "batch" (a commit completes every time up to the batch's greatest, so later batches must hold later times) or
     "never" (see `Publication.advance`).
@@ -122,7 +124,7 @@ def publish(
     kept = QueryCheckpoint(df.sparkSession, checkpoint)
     holder = _Holder(stream, name, catalog_url(catalog), Complete(_known(complete)), wait)
     options = SinkOptions(
-        stream=stream, catalog=holder.catalog, time=time, query=name, key=key, complete=holder.complete
+        stream=stream, catalog=holder.catalog, time=time, query=name, key=key, topic=topic, complete=holder.complete
     )  # fmt: skip
     with _THIS_PROGRAM.runs(holder, take_over=take_over) as before:
         request = StartRequest(stream, name, checkpoint, kept.query_id(), take_over, new_checkpoint, before.left)

@@ -32,10 +32,12 @@ _SPARK_TYPES = {
 def check_schema(schema: t.StructType, options: SinkOptions, declared: Declared | None = None) -> None:
     """Raise `ConfigError` with every column that cannot be published; `declared` is the stream's, where it is known."""
     encoding = "arrow" if declared is None else declared.encoding
-    problems = [*_columns(schema), *_time(schema, options.time, declared), *_key(schema, options.key)]
-    if declared is not None and declared.schema is not None:
-        problems += _fields(schema, options.time, declared.schema)
-    problems += _payload(schema, options.time, encoding)
+    problems = [*_columns(schema), *_time(schema, options.time, declared)]
+    problems += [*_key(schema, options.key), *_topic(schema, options.topic)]
+    fields = None if declared is None else declared.schema
+    if fields is not None:
+        problems += _fields(schema, {options.time, options.key, options.topic}, fields)
+    problems += _payload(schema, payload_columns(schema.names, options.time, fields), encoding)
     if declared is not None and encoding == "arrow" and schema.names == [options.time]:
         problems.append(Problem(options.time, "is the only column", "the time is the epoch's; add another column"))
     if problems:
@@ -108,8 +110,21 @@ def _key(schema: t.StructType, name: str | None) -> Iterator[Problem]:
         yield Problem(name, f"is {kind} (option key)", "a key is a string, binary or an integer; cast it")
 
 
-def _fields(schema: t.StructType, time: str, declared: Schema) -> Iterator[Problem]:
-    """Where the columns differ from the fields that the stream declares (S28)."""
+def _topic(schema: t.StructType, name: str | None) -> Iterator[Problem]:
+    if name is None:
+        return
+    if name not in schema.names:
+        yield Problem(name, "is no column (option topic)", f"there are {', '.join(schema.names)}")
+    elif not isinstance(schema[name].dataType, t.StringType | t.BinaryType):
+        kind = schema[name].dataType.simpleString()
+        yield Problem(name, f"is {kind} (option topic)", "a topic is a string or binary; cast it")
+
+
+def _fields(schema: t.StructType, used: set[str | None], declared: Schema) -> Iterator[Problem]:
+    """Where the columns differ from the fields that the stream declares (S28).
+
+    Columns that are `used` for time, key or topic need no field: what they say is in the epoch or its batches.
+    """
     has = {field.name: field.dataType for field in schema.fields}
     for field in declared.fields:
         wanted = spark_type(field.type)
@@ -119,7 +134,7 @@ def _fields(schema: t.StructType, time: str, declared: Schema) -> Iterator[Probl
         elif (found := _spelled(has[field.name])) != wanted:
             mend = f'.withColumn("{field.name}", f.col("{field.name}").cast("{wanted}"))'
             yield Problem(field.name, f"is {found}; the stream has {field.type}", mend)
-    for name in has.keys() - {field.name for field in declared.fields} - {time}:
+    for name in has.keys() - {field.name for field in declared.fields} - used:
         yield Problem(name, f"is {_spelled(has[name])}; the stream has no such field", f'.drop("{name}")')
 
 
@@ -127,9 +142,9 @@ def _spelled(kind: t.DataType) -> str:
     return "string" if isinstance(kind, t.StringType) else kind.simpleString()
 
 
-def _payload(schema: t.StructType, time: str, encoding: str) -> Iterator[Problem]:
+def _payload(schema: t.StructType, names: list[str], encoding: str) -> Iterator[Problem]:
     for field in schema.fields:
-        if field.name != time:
+        if field.name in names:
             yield from _carried(field.name, field.dataType, encoding)
 
 

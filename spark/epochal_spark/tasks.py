@@ -24,6 +24,9 @@ from epochal_spark.payload import Group, Payload, groups
 UNFLUSHED_BYTES = 8 << 20
 """Bytes of appends, roughly, after which a task waits for their acknowledgements."""
 
+APPEND_BESIDE = 512
+"""Bytes, roughly, that an append takes besides its rows: they count where many times or topics have few rows each."""
+
 _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
 """Errors about a time; the batch, the partition and the times are added to their text."""
 
@@ -110,10 +113,11 @@ class _Part:
         self.count = 0
 
     async def publish(self, batch: pa.RecordBatch) -> None:
-        """Append the rows of one Arrow batch, by time and segment."""
+        """Append the rows of one Arrow batch, by time, segment and topic."""
+        options = self._options
         try:
             rows = self._payload.rows(batch)
-            for group in groups(batch, self._options.time, self._options.key, self._place, rows):
+            for group in groups(batch, options.time, options.key, options.topic, self._place, rows):
                 await self._append(group)
         except EpochalError as error:
             raise self._named(error) from None
@@ -123,9 +127,9 @@ class _Part:
         if not self._unacknowledged or self._unacknowledged[-1] != group.time:
             self._unacknowledged.append(group.time)
         for rows in self._payload.chunks(group.rows):
-            self._writer.append_nowait(group.time, self._payload.records(rows), key=group.key)
+            self._writer.append_nowait(group.time, self._payload.records(rows), key=group.key, topic=group.topic)
             self.count += rows.num_rows
-            self._unflushed += rows.nbytes
+            self._unflushed += rows.nbytes + APPEND_BESIDE
             if self._unflushed > UNFLUSHED_BYTES:
                 await self._flush()
 

@@ -174,6 +174,8 @@ def test_what_cannot_be_written_is_refused_before_any_task_runs(
     refused("Ignore", where, "ignore")
     refused(r'delay: is string; the stream has int32.*f.col."delay".*.cast."int"', where)
     refused(r"carrier: is no column; the stream has string", where)
+    refused(r"airport: is no column .option topic.; there are t, delay", {**where, "topic": "airport"})
+    refused(r"t: is bigint .option topic.; a topic is a string or binary", {**where, "topic": "t"})
     refused(r"t: is string .option time.*cast it", where, df=rows.select(f.col("delay").alias("t"), "delay"))
     refused("encoding: the stream has bytes", {**where, "stream": declare(encoding="bytes")})
     refused("StreamNotFound", {**where, "stream": "test/nobody", "wait": "0"})
@@ -197,6 +199,47 @@ async def test_a_declared_schema_is_filled_in_its_order_and_value_by_value_where
     (batch,) = epoch.records()
     assert batch.to_pylist() == [{"n": 200, "at": AT, "t": 4}]
     assert batch.schema.names == list(fields)
+
+
+@pytest.mark.parametrize("encoding", ["msgpack", "arrow"])
+async def test_a_subscriber_of_one_topic_gets_exactly_the_rows_that_have_it(
+    spark: SparkSession, catalog: str, declare: Declare, encoding: str
+) -> None:
+    stream = declare(encoding=encoding, segments=3)
+    airports = [(1, "JFK", 1), (1, "LGA", 2), (1, None, 3), (2, "LGA", 4), (2, "JFK", 5), (1, "JFK", 6), (3, "", 7)]
+    df = spark.createDataFrame(airports, "t int, o string, n int").repartition(2)
+    where = {"stream": stream, "catalog": catalog, "time": "t", "key": "n", "topic": "o"}
+
+    def rows(epochs: list[Any]) -> dict[int, list[tuple[str | None, int]]]:
+        records = {epoch.time: list(epoch.records()) for epoch in epochs}
+        if encoding == "arrow":
+            records = {time: [row for each in found for row in each.to_pylist()] for time, found in records.items()}
+        return {time: sorted(((row["o"], row["n"]) for row in found), key=str) for time, found in records.items()}
+
+    async with (
+        epochal.connect(catalog) as client,
+        client.subscribe(stream) as everything,
+        client.subscribe(stream, topics=[b"JFK"]) as one,
+        client.subscribe(stream, topics=[b""], reject=[b"JFK", b"LGA"]) as rest,
+    ):
+        for each in (everything, one, rest):
+            await each.ready.wait()
+        await asyncio.to_thread(save, df, **where, finish="true")
+        assert rows(await told(everything)) == {
+            time: sorted(((o, n) for t, o, n in airports if t == time), key=str) for time in (1, 2, 3)
+        }
+        assert rows(await told(one)) == {1: [("JFK", 1), ("JFK", 6)], 2: [("JFK", 5)]}
+        assert rows(await told(rest)) == {1: [(None, 3)], 3: [("", 7)]}
+
+
+async def test_a_topic_that_is_too_long_fails_the_job_by_its_column(
+    spark: SparkSession, catalog: str, declare: Declare
+) -> None:
+    df = spark.createDataFrame([(1, "x" * 1025, 1)], "t int, o string, n int")
+    with pytest.raises(
+        Exception, match=r"errors\.UsageError: the topic column 'o' holds a topic of 1,025 bytes.*'x{60}';"
+    ):
+        await asyncio.to_thread(save, df, stream=declare(), catalog=catalog, time="t", topic="o")
 
 
 async def test_nothing_of_a_job_is_left_at_the_catalog_and_the_publishers(

@@ -1,4 +1,4 @@
-"""Arrow batches divided by time and segment, and what a record holds."""
+"""Arrow batches divided by time, segment and topic, and what a record holds."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.client.encoding.columns import key_bytes, maps
-from epochal.errors import RecordTypeError, TimeShapeError
+from epochal.errors import RecordTypeError, TimeShapeError, UsageError
 from epochal_spark.payload import groups
 
 
@@ -20,25 +20,59 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from("abcd"), st.integers()), max_size=60))
-def test_every_row_is_in_the_group_of_its_time_and_segment_in_order(rows: list[tuple[int, str, int]]) -> None:
-    rows = [(time, key, n % 1000) for time, key, n in rows]
-    schema = pa.schema([("t", pa.int32()), ("k", pa.string()), ("n", pa.int64())])
-    given_rows = pa.RecordBatch.from_pylist([{"t": t, "k": k, "n": n} for t, k, n in rows], schema=schema)
-    found = list(groups(given_rows, "t", "k", place))
-    assert len({(group.time, group.segment) for group in found}) == len(found)
-    assert [group.time for group in found] == sorted(group.time for group in found)
+Row = tuple[int, str, str | None, int]
+SCHEMA = pa.schema([("t", pa.int32()), ("k", pa.string()), ("o", pa.string()), ("n", pa.int64())])
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 4), st.sampled_from("abcd"), st.sampled_from(["JFK", "LGA", "", None]), st.integers(0, 999)
+    ),
+    max_size=60,
+)
+
+
+def given_rows(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip("tkon", row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+@pytest.mark.parametrize(("key", "topic"), [("k", "o"), ("k", None), (None, "o")])
+@given(ROWS)
+def test_every_row_is_in_the_group_of_its_time_segment_and_topic_in_order(
+    key: str | None, topic: str | None, rows: list[Row]
+) -> None:
+    def home(row: Row) -> tuple[int, str, bytes]:
+        t, k, o, _ = row
+        return t, place(k.encode() if key else None), (o or "").encode() if topic else b""
+
+    found = list(groups(given_rows(rows), "t", key, topic, place))
+    assert [(group.time, group.segment, group.topic) for group in found] == list(
+        dict.fromkeys(sorted(map(home, rows), key=lambda at: (at[0], _first(rows, key, at[1]), at[2])))
+    )
     for group in found:
-        wanted = [{"k": k, "n": n} for t, k, n in rows if (t, place(k.encode())) == (group.time, group.segment)]
-        assert maps(group.rows.drop_columns(["t"])) == wanted
-        assert group.key is not None
+        wanted = [row for row in rows if home(row) == (group.time, group.segment, group.topic)]
+        assert maps(group.rows) == maps(given_rows(wanted))
         assert place(group.key) == group.segment
-    assert sum(group.rows.num_rows for group in found) == len(rows)
+
+
+def _first(rows: list[Row], key: str | None, segment: str) -> int:
+    """Where the first row of a segment is."""
+    return next(at for at, (_, k, _, _) in enumerate(rows) if place(k.encode() if key else None) == segment)
+
+
+@pytest.mark.rule("E49")
+@given(ROWS, st.randoms(use_true_random=False))
+def test_the_same_topics_come_in_the_same_order_whatever_the_order_of_rows(rows: list[Row], chance: Any) -> None:
+    turned = rows.copy()
+    chance.shuffle(turned)
+    first, again = (
+        [(group.time, group.topic) for group in groups(given_rows(given), "t", None, "o", place)]
+        for given in (rows, turned)
+    )
+    assert first == again
 
 
 def test_nested_times_are_read_from_structs_and_come_in_their_order() -> None:
     times = [{"a": 2, "b": {"c": 0, "d": 1}}, {"a": 1, "b": {"c": 5, "d": 0}}, {"a": 1, "b": {"c": 5, "d": 0}}]
-    found = list(groups(batch(t=times, n=[1, 2, 3]), "t", None, place))
+    found = list(groups(batch(t=times, n=[1, 2, 3]), "t", None, None, place))
     assert [(group.time, maps(group.rows.drop_columns(["t"]))) for group in found] == [
         ((1, (5, 0)), [{"n": 2}, {"n": 3}]),
         ((2, (0, 1)), [{"n": 1}]),
@@ -50,12 +84,28 @@ def test_nested_times_are_read_from_structs_and_come_in_their_order() -> None:
 )
 def test_a_time_that_is_none_is_refused(times: list[Any], word: str) -> None:
     with pytest.raises(TimeShapeError, match=word):
-        list(groups(batch(t=times, n=[1, 2]), "t", None, place))
+        list(groups(batch(t=times, n=[1, 2]), "t", None, None, place))
 
 
 def test_a_null_key_is_no_key_and_numbers_are_keys_too() -> None:
-    found = list(groups(batch(t=[1, 1, 1], k=[8, None, 9]), "t", "k", place))
+    found = list(groups(batch(t=[1, 1, 1], k=[8, None, 9]), "t", "k", None, place))
     assert sorted((group.segment, group.key) for group in found if group.key) == [("0", b"8"), ("1", b"9")]
     assert [maps(group.rows) for group in found if group.key is None] == [[{"t": 1, "k": None}]]
     with pytest.raises(RecordTypeError):
         key_bytes(1.5)
+
+
+def test_null_is_the_empty_topic_and_bytes_are_topics_too() -> None:
+    found = list(groups(batch(t=[1, 1, 1], o=[None, b"\xff", b""]), "t", None, "o", place))
+    assert [(group.topic, group.rows.num_rows) for group in found] == [(b"", 2), (b"\xff", 1)]
+
+
+def test_a_topic_has_at_most_1024_bytes_and_a_longer_one_is_named_in_short() -> None:
+    longest = "ü" * 512
+    assert [group.topic for group in groups(batch(t=[1], o=[longest]), "t", None, "o", place)] == [longest.encode()]
+    with pytest.raises(UsageError) as error:
+        list(groups(batch(t=[1, 1], o=["JFK", longest + "x"]), "t", None, "o", place))
+    assert str(error.value) == (
+        f"the topic column 'o' holds a topic of 1,025 bytes, which begins with {'ü' * 30!r}; a topic has at most 1,024 "
+        "bytes"
+    )

@@ -26,7 +26,7 @@ def wrong(error: pytest.ExceptionInfo[ConfigError]) -> set[str]:
 
 
 def test_options_come_back_as_they_were_given_to_spark() -> None:
-    options = SinkOptions("demo/x", "http://c", "t", "q", "k", Complete.NEVER, "h:1/t")
+    options = SinkOptions("demo/x", "http://c", "t", "q", "k", "o", Complete.NEVER, "h:1/t")
     assert SinkOptions.parse({name.upper(): value for name, value in options.to_spark().items()}) == options
 
 
@@ -76,14 +76,16 @@ def test_columns_that_can_be_published() -> None:
 
 
 def test_every_wrong_column_is_named() -> None:
-    options = SinkOptions.parse({**GIVEN, "key": "k"})
-    columns = fields(t=t.TimestampType(), k=t.DoubleType(), d=t.DateType(), s=fields(x=t.DecimalType()))
+    options = SinkOptions.parse({**GIVEN, "key": "k", "topic": "o"})
+    columns = fields(t=t.TimestampType(), k=t.DoubleType(), o=t.LongType(), d=t.DateType(), s=fields(x=t.DecimalType()))
     with pytest.raises(ConfigError) as error:
         check_schema(columns, options, Declared(TimeShape.parse("int"), "msgpack"))
-    assert wrong(error) == {"t", "k", "d", "s.x"}
+    assert wrong(error) == {"t", "k", "o", "d", "s.x"}
+    assert "o: is bigint (option topic)" in str(error.value)
     with pytest.raises(ConfigError) as error:
-        check_schema(fields(x=t.LongType()), options)
-    assert wrong(error) == {"t", "k"}
+        check_schema(fields(x=t.LongType(), y=t.LongType()), options)
+    assert wrong(error) == {"t", "k", "o"}
+    assert "o: is no column (option topic); there are x, y" in str(error.value)
 
 
 def test_a_time_of_another_shape_than_the_streams_is_refused() -> None:

@@ -74,6 +74,19 @@ def test_a_declared_schema_is_filled_or_refused_by_column() -> None:
         carried(stream, pa.RecordBatch.from_pydict({"t": [7], "small": pa.array([None], pa.int64())}))
 
 
+def test_columns_of_time_key_and_topic_need_no_field_and_are_left_out_without_one() -> None:
+    stream = declared("json", ("n", "int64", True))
+    options = SinkOptions("demo/x", "http://c", "t", "q", "k", "o")
+    schema = columns(t=t.LongType(), k=t.BinaryType(), o=t.BinaryType(), n=t.LongType())
+    check_schema(schema, options, stream)
+    batch = pa.RecordBatch.from_pydict({"t": [7], "k": [b"key"], "o": [b"topic"], "n": [1]})
+    assert carried(stream, batch) == [{"n": 1}]
+    assert carried(declared("msgpack"), batch) == [{"k": b"key", "o": b"topic", "n": 1}]
+    with pytest.raises(ConfigError) as error:
+        check_schema(schema, SinkOptions("demo/x", "http://c", "t", "q"), stream)
+    assert {problem.path for problem in error.value.problems} == {"k", "o"}
+
+
 def test_a_large_group_is_divided_and_nothing_is_lost() -> None:
     rows = pa.RecordBatch.from_pydict({"n": list(range(2 * APPEND_RECORDS + 1))})
     payload = Payload(declared("msgpack"), "t")

@@ -18,6 +18,8 @@ from pyspark.sql import functions as f
 import epochal
 import epochal_spark
 from epochal.errors import CapabilityError, ConfigError, SchemaMismatch, StreamNotFound, UsageError
+from epochal_spark.capability import CapabilityMoves
+from epochal_spark.commit_channel import Committed
 from epochal_spark.options import Complete
 from epochal_spark.publication import _Holder
 
@@ -91,6 +93,44 @@ async def test_a_subscriber_gets_every_epoch_of_every_batch_once(
         source.write((9, "a", 8))
         await asyncio.to_thread(run, source, stream=stream, key="k", catalog=catalog)
         assert await epochs(sub) == {1: [1, 3], 2: [2], 3: [4, 5], 4: [7], 5: [6], 9: [8]}
+
+
+@pytest.mark.rule("E6")
+async def test_a_batch_that_runs_again_publishes_the_rows_of_each_topic_once(
+    source: Source, catalog: str, declare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = declare(segments=3)
+    source.write((1, "JFK", 1), (1, "LGA", 2), (1, None, 3), (1, "JFK", 4), (2, "JFK", 5))
+    source.write((3, "LGA", 6), (4, "JFK", 7))
+    where: dict[str, Any] = {"stream": stream, "key": "n", "topic": "k", "catalog": catalog}
+
+    async def fail(_: CapabilityMoves, commit: Committed) -> None:
+        raise CapabilityError(f"batch {commit.batch} fails on purpose")
+
+    async with (
+        epochal.connect(catalog) as client,
+        client.subscribe(stream) as everything,
+        client.subscribe(stream, topics=[b"JFK"]) as one,
+    ):
+        await everything.ready.wait()
+        await one.ready.wait()
+        with monkeypatch.context() as broken:
+            broken.setattr(CapabilityMoves, "committed", fail)
+            with pytest.raises(CapabilityError, match="batch 0 fails on purpose"):
+                await asyncio.to_thread(run, source, **where)
+        await asyncio.to_thread(run, source, **where)
+        assert await epochs(everything) == {1: [1, 2, 3, 4], 2: [5], 3: [6], 4: [7]}
+        assert await epochs(one) == {1: [1, 4], 2: [5], 4: [7]}
+
+
+async def test_a_topic_that_is_too_long_fails_the_query_by_its_column(
+    source: Source, catalog: str, declare: Callable[..., str]
+) -> None:
+    source.write((1, "x" * 1025, 1))
+    with pytest.raises(
+        UsageError, match=r"^the topic column 'k' holds a topic of 1,025 bytes, which begins with 'x{60}';"
+    ):
+        await asyncio.to_thread(run, source, stream=declare(), topic="k", catalog=catalog)
 
 
 async def test_times_of_a_product_order_are_complete_up_to_their_join(

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import epochal
+from epochal.client.writer.writer import Writer
 from epochal.errors import CapabilityError, RepeatDiffers
+from epochal_spark import tasks
 from epochal_spark.options import SinkOptions
 from epochal_spark.tasks import TaskRun, publish_partition
 
@@ -41,6 +44,48 @@ async def test_a_partition_that_is_published_again_is_recognised(options: SinkOp
     found = {epoch.time: sorted(r["n"] for r in epoch.records()) for epoch in told if isinstance(epoch, epochal.Epoch)}
     assert len(found) == len(told)
     assert found == {5: [1, 2], 6: [3, 4], 7: [5]}
+
+
+@pytest.mark.rule("E6")
+async def test_a_partition_that_stopped_between_two_topics_is_recognised_and_goes_on(options: SinkOptions) -> None:
+    options, run = replace(options, key=None, topic="k"), TaskRun("0123456789", 4, 0)
+    data = rows((5, "b", 1), (5, "a", 2), (6, "a", 3), (5, "b", 4))
+    async with (
+        epochal.connect(options.catalog) as client,
+        client.subscribe(options.stream, topics=[b"a"]) as one,
+        client.subscribe(options.stream, topics=[b"b"]) as other,
+    ):
+        await one.ready.wait()
+        await other.ready.wait()
+        async with client.writer(options.stream, writer_id="query") as holder:
+            assert await publish(options, run, data.take(pa.array([1]))) == (5, 1)  # what was out when it died
+            assert await publish(options, run, data) == (6, 4)
+            assert await publish(options, run, data) == (6, 4)
+            await holder.finish()
+        found = [
+            [(e.time, [r["n"] for r in e.records()]) async for e in sub.epochs() if isinstance(e, epochal.Epoch)]
+            for sub in (one, other)
+        ]  # fmt: skip
+    assert found == [[(5, [2]), (6, [3])], [(5, [1, 4])]]
+
+
+async def test_a_task_with_a_topic_for_each_row_waits_for_acknowledgements_on_the_way(
+    options: SinkOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append takes more than its rows do; without that, thousands of small ones would be sent at once."""
+    waits, flush = 0, Writer.flush
+
+    async def counted(writer: Writer) -> None:
+        nonlocal waits
+        waits += 1
+        await flush(writer)
+
+    monkeypatch.setattr(Writer, "flush", counted)
+    monkeypatch.setattr(tasks, "UNFLUSHED_BYTES", 1 << 18)
+    async with epochal.connect(options.catalog) as client, client.writer(options.stream, writer_id="query"):
+        data = rows(*((5, str(n), n) for n in range(4000)))
+        assert await publish(replace(options, key=None, topic="k"), TaskRun("0123456789", 4, 0), data) == (5, 4000)
+    assert waits > 5  # 4,000 appends are 2 MB
 
 
 @pytest.mark.rule("E49")
