@@ -15,7 +15,7 @@ from examples.demo import traces
 from examples.demo.prerequisites import check_needs
 from examples.demo.run import Run
 from examples.demo.verdict import verdict
-from examples.demo.view import LiveView, PlainView
+from examples.demo.view import LiveView, PlainView, View
 from rich.console import Console
 
 from epochal.cli.failures import ExitStatus, report
@@ -32,14 +32,17 @@ examples:
   make demo DEMO_ARGS=--traces                   # ends with the address of a trace
 
 Starts a catalog and publishers on free ports in a temporary directory, and a Spark job that publishes the flights from
-New York in 2013: one micro-batch a day, one epoch a scheduled hour, keyed by airport. One subscriber is there from the
-start. Another joins in the middle of an hour. In the middle of a later hour a publisher is killed with -9. At the end,
-what the subscribers computed is compared with a plain Spark batch over the same file. The exit status is 1 if a single
-number differs. Needs Java 17 or newer and the extras spark and demo."""
+New York in 2013: one micro-batch a day, one epoch a scheduled hour, the airport as key and topic. One subscriber is
+there from the start. Another joins in the middle of an hour, and asks a relay for one airport only. In the middle of a
+later hour a publisher is killed with -9. At the end, what the subscribers computed is compared with a plain Spark batch
+over the same file. The exit status is 1 if a single number differs, or if the relay sent more than half of the bytes of
+all airports. Needs Java 17 or newer and the extras spark and demo."""
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "spark" / "jobs" / "flights.py"
 MANIFEST = ROOT / "examples" / "flights.yaml"
+AIRPORT = "JFK"
+"""What the late subscriber asks the relay for."""
 STREAM = "demo/flights"
 """The stream of the manifest."""
 
@@ -97,10 +100,14 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 
 
 def _run(base: Path, options: argparse.Namespace) -> Run:
+    def run(view: View) -> Run:
+        made = Run(options.days, view, options.kill, options.sidecar, AIRPORT)
+        return asyncio.run(_interruptible(made, base))
+
     if not sys.stdout.isatty():
-        return asyncio.run(_interruptible(Run(options.days, PlainView(), options.kill, options.sidecar), base))
+        return run(PlainView())
     with LiveView(Console()) as view:
-        return asyncio.run(_interruptible(Run(options.days, view, options.kill, options.sidecar), base))
+        return run(view)
 
 
 async def _interruptible(run: Run, base: Path) -> Run:

@@ -24,6 +24,10 @@ from epochal.protocol.times import Time, less_equal
 from epochal.resources.documents import load_manifests
 from epochal.resources.manifest import StreamManifest
 
+LATE = "late"
+"""The name under which the catalog lists the late subscriber."""
+RELAYED = {"relays": 1, "push": {"initialFilter": "none"}}
+"""What the demo declares besides the manifest: a relay, and that a reader is never sent what it has not asked for."""
 JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""
 KILL_FROM = 0.5
@@ -33,6 +37,8 @@ HOLD_SECONDS = 60.0
 
 Where a join, or a kill, takes longer than a micro-batch, as on a busy machine, it would otherwise never meet one.
 """
+REPORT_SECONDS = 60.0
+"""How long, at most, the late subscriber waits until the catalog has its last report; one comes every few seconds."""
 
 
 @dataclass(slots=True)
@@ -45,9 +51,15 @@ class Run:
     """Whether a publisher is killed on the way."""
     sidecar: bool = False
     """Whether the job publishes through one."""
+    airport: str | None = None
+    """The only one that the late subscriber asks for, through a relay; None: it asks for all."""
     early: Tally = field(default_factory=Tally)
     late: Tally = field(default_factory=Tally)
     join: Join | None = None
+    sent: int | None = None
+    """Bytes that the late subscriber was sent, if it asked for one airport."""
+    everything: int = 0
+    """Bytes that the scout, which asks for all, was sent since the late subscriber joined."""
     kill: Kill | None = None
     back_after: float | None = None
     """Seconds from the kill until the scout followed the publisher's next process."""
@@ -73,7 +85,7 @@ class Run:
             self.view.step("starting a catalog and publishers")
             local = await stack.enter_async_context(LocalMode(base / "epochal"))
             self.kill_process = lambda publisher: os.kill(local.processes[publisher], signal.SIGKILL)
-            stream = await _apply(local.url, manifest)
+            stream = await declare(local.url, manifest)
             self.view.step("starting Spark")
             arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days), "--master", "local[2]"]
             environment: dict[str, str] = {}
@@ -81,8 +93,8 @@ class Run:
                 environment = await stack.enter_async_context(sidecar(local.url, base / "sidecar.log"))
             job = await stack.enter_async_context(Job(script, work, arguments, environment))
             client = await stack.enter_async_context(epochal.connect(local.url))
-            early = await stack.enter_async_context(client.subscribe(stream))
-            scout = await stack.enter_async_context(client.subscribe(stream, partial=True))
+            early = await stack.enter_async_context(client.subscribe(stream, via="direct"))
+            scout = await stack.enter_async_context(client.subscribe(stream, partial=True, via="direct"))
             async with asyncio.timeout(30):
                 await early.ready.wait()
                 await scout.ready.wait()
@@ -120,16 +132,22 @@ class Run:
                     tally.faults.append(f"{hour} was aborted")
 
     async def watch(self, client: epochal.Client, stream: str, scout: epochal.Subscription) -> None:
-        """See which hours are under way, and let the late subscriber join while one is."""
+        """See which hours are under way, and let the late subscriber join while one is of what it asks for."""
         active: set[int] = set()
+        parted: set[int] = set()
+        """Those of which a part was published that the late subscriber asks for."""
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             holding: list[asyncio.Task[None]] = []
             async for event in scout.events():
                 match event:
                     case epochal.Data(time=int(hour)):
                         active.add(hour)
-                        if self._may_join():
-                            await self._try_to_join(client, stream, active, tasks)
+                        if self.join is not None:
+                            self.everything += len(event.payload)
+                        if self.airport is None or event.topic == self.airport.encode():
+                            parted.add(hour)
+                        if self._may_join() and parted:
+                            await self._try_to_join(client, stream, parted, tasks)
                         elif self.kills and self.join and self.kill is None and self._done >= KILL_FROM * self.total:
                             # Else the last hour could be complete before the publisher is gone, and nobody saw it back.
                             holding += await self._keep(client, stream, "keeper of the kill", self._back, stack, tasks)
@@ -141,6 +159,7 @@ class Run:
                     case epochal.FrontierChanged(frontier=frontier):
                         left = {hour for hour in active if not _reached(frontier, hour)}
                         active -= left
+                        parted -= left
                         self._done += len(left)
                         if not holding and self._may_join():
                             holding += await self._keep(client, stream, "keeper", self._joined, stack, tasks)
@@ -178,17 +197,22 @@ class Run:
     ) -> None:
         """Join, and stay if an hour was under way at the snapshots; else leave, for another try."""
         async with AsyncExitStack() as stack:
-            late = await stack.enter_async_context(client.subscribe(stream))
+            late = await stack.enter_async_context(self._subscribe_late(client, stream))
             async with asyncio.timeout(30):
                 await late.ready.wait()
             frontier = late.frontier()
             parted = tuple(sorted(hour for hour in active if _reached(frontier, hour) and not late.saw_whole(hour)))
             if not parted or not frontier:
                 return
-            self.join = Join(self._done, self.total, parted)
+            self.join = Join(self._done, self.total, parted, self.airport, tuple(sorted(set(late.via.values()))))
             self.view.joined(self.join)
             self._joined.set()
-            tasks.create_task(self._follow_late(late, stack.pop_all()))
+            tasks.create_task(self._follow_late(client, stream, late, stack.pop_all()))
+
+    def _subscribe_late(self, client: epochal.Client, stream: str) -> epochal.Subscription:
+        if self.airport is None:
+            return client.subscribe(stream, subscriber=LATE)
+        return client.subscribe(stream, topics=[self.airport.encode()], via="relay", subscriber=LATE)
 
     async def _kill(self, client: epochal.Client, stream: str, segment: str, active: set[int]) -> None:
         """Kill the publisher of `segment`; it is started again."""
@@ -202,9 +226,25 @@ class Run:
                 self.kill_process(found.publisher.id)
                 self.view.killed(self.kill)
 
-    async def _follow_late(self, late: epochal.Subscription, stack: AsyncExitStack) -> None:
+    async def _follow_late(
+        self, client: epochal.Client, stream: str, late: epochal.Subscription, stack: AsyncExitStack
+    ) -> None:
         async with stack:
             await self.follow(late, self.late, late=True)
+            if self.airport is not None:
+                self.sent = await _sent_to_late(client.catalog, stream)
+
+
+async def _sent_to_late(catalog: CatalogClient, stream: str) -> int | None:
+    """The bytes that the late subscriber was sent, once it has reported that the stream is complete; else None."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REPORT_SECONDS):
+            while True:
+                for listed in await catalog.subscriptions(*stream.split("/")):
+                    if listed.subscriber == LATE and listed.lower == ():
+                        return int(listed.counters["received_bytes"])
+                await asyncio.sleep(0.2)
+    return None
 
 
 def _reached(frontier: tuple[Time, ...], hour: int) -> bool:
@@ -212,13 +252,15 @@ def _reached(frontier: tuple[Time, ...], hour: int) -> bool:
     return any(less_equal(time, hour) for time in frontier)
 
 
-async def _apply(url: str, text: str) -> str:
-    """Declare the streams of a manifest file; returns the name of the first."""
+async def declare(url: str, text: str) -> str:
+    """Declare the streams of a manifest file, each with a relay; returns the name of the first."""
     manifests = [each for each in load_manifests(text) if isinstance(each, StreamManifest)]
     if not manifests:
         raise EpochalError("the manifest declares no stream")
     async with CatalogClient(url) as catalog:
         for manifest in manifests:
-            await catalog.apply(manifest.to_document(), manifest.namespace, manifest.name)
+            document = manifest.to_document()
+            document["spec"] |= RELAYED
+            await catalog.apply(document, manifest.namespace, manifest.name)
             await catalog.lookup(manifest.namespace, manifest.name, wait=60)
     return manifests[0].qualified

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 LEAST_LATE_SHARE = 0.25
 """Of all hours, those that the late subscriber must have seen; fewer would show little."""
+MOST_BYTES = 0.5
+"""Of the bytes of all airports, those that a subscriber of one may be sent at most: each has about a third."""
 
 
 class Sums(NamedTuple):
@@ -57,6 +59,10 @@ class Join(NamedTuple):
     total: int
     active: tuple[int, ...]
     """Hours of which a part had been published: the subscriber must never see them."""
+    airport: str | None = None
+    """The only one that it asked for, through a relay; None: it asked for all."""
+    ways: tuple[str, ...] = ()
+    """On which it reads the segments, such as `relay:flights`."""
 
 
 class Kill(NamedTuple):
@@ -86,17 +92,27 @@ def truth_of(rows: Iterable[tuple[int, str, int, int, int]]) -> dict[int, dict[s
     return truth
 
 
+def only(hours: Hours, airport: str | None) -> Hours:
+    """The sums of one airport, and the hours that have any; None: of all."""
+    if airport is None:
+        return hours
+    return {hour: {airport: sums[airport]} for hour, sums in hours.items() if airport in sums}
+
+
 def check_early(truth: Hours, tally: Tally) -> list[str]:
     """What is wrong with the sums of the subscriber that was there from the start: it must have every hour."""
     missing = [f"{show_hour(hour)} was never complete" for hour in sorted(truth.keys() - tally.hours.keys())]
     return [*tally.faults, *missing, *_differences(truth, tally)]
 
 
-def check_late(truth: Hours, tally: Tally, join: Join | None) -> list[str]:
+def check_late(all_truth: Hours, tally: Tally, join: Join | None) -> list[str]:
     """What is wrong with the late one's: it must have whole hours only, all after its snapshots, and enough of them."""
     if join is None:
         return ["the late subscriber found no moment to join at which an hour was under way"]
+    truth = only(all_truth, join.airport)
     wrong = [*tally.faults, *_differences(truth, tally)]
+    if join.airport is not None and {way.partition(":")[0] for way in join.ways} != {"relay"}:
+        wrong.append(f"it did not read through a relay: {', '.join(join.ways) or 'nothing'}")
     wrong += [
         f"part of {show_hour(hour)} was out before the join, and it was delivered"
         for hour in join.active
@@ -109,11 +125,20 @@ def check_late(truth: Hours, tally: Tally, join: Join | None) -> list[str]:
     before = sorted(truth)[: len(truth) - len(tally.hours)]
     if before and before[-1] // 100 not in {hour // 100 for hour in join.active}:
         wrong.append(f"{show_hour(before[-1])} was not under way at the join, and it was not delivered")
-    if not 0.3 <= join.complete / max(1, len(truth)) <= 0.7:
-        wrong.append(f"it joined when {join.complete} of {len(truth)} hours were complete, not 30 to 70 %")
+    if not 0.3 <= join.complete / max(1, len(all_truth)) <= 0.7:
+        wrong.append(f"it joined when {join.complete} of {len(all_truth)} hours were complete, not 30 to 70 %")
     if len(tally.hours) < LEAST_LATE_SHARE * len(truth):
         wrong.append(f"it saw {len(tally.hours)} of {len(truth)} hours, fewer than a quarter")
     return wrong
+
+
+def check_bytes(sent: int | None, everything: int) -> list[str]:
+    """What is wrong with the bytes that a subscriber of one airport was `sent`, and one of all (`everything`)."""
+    if sent is None:
+        return ["how many bytes it was sent was not reported"]
+    if not 0 < sent <= MOST_BYTES * everything:
+        return [f"it was sent {sent:,} of {everything:,} bytes; one airport has about a third"]
+    return []
 
 
 def check_kill(kill: Kill | None, back_after: float | None) -> list[str]:

@@ -1,9 +1,10 @@
 """What the demo prints at its end: what was computed, and every number that differs from plain Spark's."""
 
 from examples.demo.run import Run
-from examples.demo.tally import check_early, check_kill, check_late
+from examples.demo.tally import check_bytes, check_early, check_kill, check_late, only
 
 from epochal.cli.failures import ExitStatus
+from epochal.cli.io.output import show_size
 from epochal.cli.io.terminal import note
 
 SHOWN_FAULTS = 10
@@ -19,19 +20,32 @@ def verdict(run: Run, seconds: float) -> ExitStatus:
     )
     print(f"  from the start   {_share(len(run.early.hours), total)}   {_outcome(early)}")
     whole = "" if late else ", and no hour in part"
-    print(f"  late             {_share(len(run.late.hours), total)}   {_outcome(late)}{whole}")
+    label = "late" if run.airport is None else f"late, {run.airport} only"
+    print(f"  {label:14}   {_share(len(run.late.hours), len(only(run.truth, run.airport)))}   {_outcome(late)}{whole}")
+    if run.airport is not None:
+        print(f"  through a relay  {_relayed(run)}")
     if run.kills:
         print(f"  a publisher      {_killed(run)}")
     rate = flights / run.publishing if run.publishing else 0
     speed = f"published in {run.publishing:.1f} s ({rate:,.0f} a second)"
     print(f"{flights:,} flights in {run.batches} micro-batches, {speed}; {seconds:.1f} s in all")
     faults = [*(f"from the start: {fault}" for fault in early), *(f"late: {fault}" for fault in late)]
+    if run.airport is not None:
+        faults += [f"late: {fault}" for fault in check_bytes(run.sent, run.everything)]
     faults += check_kill(run.kill, run.back_after) if run.kills else []
     for fault in faults[:SHOWN_FAULTS]:
         note(f"error: {fault}")
     if len(faults) > SHOWN_FAULTS:
         note(f"error: and {len(faults) - SHOWN_FAULTS} more")
     return ExitStatus.FAILURE if faults or not total else ExitStatus.OK
+
+
+def _relayed(run: Run) -> str:
+    """What the late subscriber was sent, of what one of all airports was sent in the same time."""
+    if run.sent is None:
+        return "sent what was not reported"
+    share = f"{100 * run.sent / max(1, run.everything):.0f} % of the {show_size(run.everything)} of all airports"
+    return f"sent {show_size(run.sent)}".ljust(32) + f"   {share}"
 
 
 def _killed(run: Run) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
-from examples.demo.tally import Join, Kill, Sums, Tally, show_hour, show_hours
+from examples.demo.tally import Join, Kill, Sums, Tally, only, show_hour, show_hours
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -203,7 +203,8 @@ class LiveView:
             table.add_column(f"{origin}\nflights", justify="right", min_width=7)
             table.add_column("delay\nmin", justify="right", min_width=5)
         table.add_column("from\nstart", justify="center", min_width=5)
-        table.add_column("\nlate", justify="center", min_width=5)
+        airport = self._join.airport if self._join else None
+        table.add_column(f"late\n{airport}" if airport else "\nlate", justify="center", min_width=5)
         for hour in self._recent:
             table.add_row(*self._hour(hour))
         for _ in range(ROWS - len(self._recent)):
@@ -217,8 +218,8 @@ class LiveView:
         for origin in ORIGINS:
             entry = sums.get(origin)
             cells += [Text("-", style="dim"), ""] if entry is None else [str(entry.flights), _mean([entry])]
-        late = self._late.hours.get(hour)
-        seen = Text("-" if self._join else "", style="dim") if late is None else _mark(late == sums)
+        late, wanted = self._late.hours.get(hour), only({hour: sums}, self._join.airport if self._join else None)
+        seen = Text("-" if self._join else "", style="dim") if late is None else _mark(late == wanted.get(hour))
         return [*cells, Text("✓", style="green"), seen]
 
     def _under_way(self) -> list[RenderableType]:
@@ -239,6 +240,8 @@ class LiveView:
         grid.add_row(Text("late", style="bold"), _seen(self._late))
         share = _share(self._join.complete, self._join.total)
         grid.add_row("", Text(f"joined at {share}, in the middle of {show_hours(self._join.active)}", style="yellow"))
+        if self._join.airport is not None:
+            grid.add_row("", Text(f"{_asked(self._join)}", style="yellow"))
         if self._kill is not None:
             share = _share(self._kill.complete, self._kill.total)
             back = "away" if self._back is None else f"back after {self._back:.1f} s with all that was acknowledged"
@@ -253,7 +256,12 @@ def _seen(tally: Tally) -> Text:
 
 def _joined(join: Join) -> str:
     done = f"{join.complete} of {join.total} hours are complete ({_share(join.complete, join.total)})"
-    return f"a late subscriber joins: {done}, under way {show_hours(join.active)}"
+    how = "" if join.airport is None else f" and {_asked(join)}"
+    return f"a late subscriber joins{how}: {done}, under way {show_hours(join.active)}"
+
+
+def _asked(join: Join) -> str:
+    return f"asks a relay for {join.airport} only"
 
 
 def _all(sums: Iterable[Sums]) -> str:

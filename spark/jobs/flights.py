@@ -108,6 +108,7 @@ def publish_days(spark: SparkSession, folder: Path, work: Path, catalog: str, st
         stream=stream,
         time="hour",
         key="origin",
+        topic="origin",
         query="flights",
         catalog=catalog,
         checkpoint=str(work / "checkpoint"),

@@ -79,6 +79,25 @@ def test_one_number_that_differs_is_a_failure(capsys):
         assert "plain Spark says JFK (2, 1, 4)" in capsys.readouterr().err
 
 
+def test_bytes_of_other_airports_are_a_failure(capsys):
+    hours = [2013010105 + hour for hour in range(10)]
+    rows = [(hour, airport, 2, 1, 4) for hour in hours for airport in ("JFK", "LGA")]
+
+    def ended(sent: int | None) -> tuple[int, str]:
+        run = Run(3, LineView(), kills=False, airport="JFK", truth=truth_of(rows), sent=sent, everything=5000)
+        run.join = Join(4, 10, (hours[4],), "JFK", ("relay:flights",))
+        run.early.hours.update(truth_of(rows))
+        run.late.hours.update(truth_of(row for row in rows[10:] if row[1] == "JFK"))
+        status = verdict(run, 1.0)
+        return status, capsys.readouterr().out
+
+    status, said = ended(1900)
+    assert status == 0
+    assert "late, JFK only   5 of 10 hours (50 %)" in said
+    assert re.search(r"through a relay  sent 2 KiB +38 % of the 5 KiB of all airports\n", said), said
+    assert ended(2501)[0] == ended(None)[0] == 1
+
+
 def test_nothing_told_is_not_everything_equal():
     truth = truth_of([(2013010105, "JFK", 2, 1, 4)])
     assert check_early(truth, Tally()) == ["2013-01-01 05:00 was never complete"]

@@ -78,9 +78,12 @@ def test_two_weeks_are_equal_to_plain_spark_in_every_number(environment: dict[st
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
     assert "14 days: 266 hours, 12,208 flights" in ended.stdout
-    assert re.search(r"a late subscriber joins: \d+ of 266 hours are complete \(\d+ %\), under way", ended.stdout)
+    assert re.search(
+        r"a late subscriber joins and asks a relay for JFK only: \d+ of 266 hours are complete", ended.stdout
+    )
     assert re.search(r"from the start +266 of 266 hours \(100 %\) +every number equal", ended.stdout)
-    assert re.search(r"late +\d+ of 266 hours .* every number equal, and no hour in part", ended.stdout)
+    assert re.search(r"late, JFK only +\d+ of 266 hours .* every number equal, and no hour in part", ended.stdout)
+    assert re.search(r"through a relay +sent \d+ KiB +[34]\d % of the \d+ KiB of all airports", ended.stdout)
     assert re.search(r"a publisher is killed with -9: \d+ of 266 hours are complete .*, under way", ended.stdout)
     assert re.search(r"a publisher +killed with -9 at \d+ % +back after [\d.]+ s", ended.stdout)
 

@@ -3,7 +3,17 @@
 from typing import Any
 
 import pytest
-from examples.demo.tally import Join, Kill, Sums, Tally, check_early, check_kill, check_late
+from examples.demo.tally import (
+    Join,
+    Kill,
+    Sums,
+    Tally,
+    check_bytes,
+    check_early,
+    check_kill,
+    check_late,
+    only,
+)
 
 HOURS = [2013010105, 2013010106, 2013010205, 2013010206, 2013010305, 2013010306]
 TRUTH = {hour: {"JFK": Sums(2, 1, hour % 7)} for hour in HOURS}
@@ -75,3 +85,28 @@ def test_a_publisher_must_be_killed_within_an_hour_and_come_back(
     kill: Kill | None, back_after: float | None, faults: list[str]
 ) -> None:
     assert check_kill(kill, back_after) == faults
+
+
+def test_a_subscriber_of_one_airport_has_that_ones_sums_and_its_hours_only() -> None:
+    truth = {hour: {**sums, "LGA": Sums(3, 3, 9)} for hour, sums in TRUTH.items()}
+    truth[HOURS[4]] = {"LGA": Sums(3, 3, 9)}  # nothing leaves JFK
+    join = JOIN._replace(airport="JFK", ways=("relay:flights",))
+    assert only(truth, None) == truth
+    assert check_late(truth, tally(HOURS[3], HOURS[5]), join) == []
+    assert any("2013-01-03 06:00 came after the join" in fault for fault in check_late(truth, tally(HOURS[3]), join))
+    for ways in ((), ("direct",), ("direct", "relay:flights")):
+        (fault,) = check_late(truth, tally(HOURS[3], HOURS[5]), join._replace(ways=ways))
+        assert "did not read through a relay" in fault
+    wrong = tally(HOURS[3], HOURS[5])
+    wrong.hours[HOURS[3]]["LGA"] = Sums(3, 3, 9)  # it did not ask for it
+    assert any("LGA (3, 3, 9), plain Spark says JFK" in fault for fault in check_late(truth, wrong, join))
+
+
+@pytest.mark.parametrize(
+    ("sent", "fault"),
+    [(400, None), (500, None), (501, "sent 501 of 1,000 bytes"), (0, "sent 0 of"), (None, "not reported")],
+)
+def test_what_one_airport_takes_is_less_than_half_of_the_bytes(sent: int | None, fault: str | None) -> None:
+    faults = check_bytes(sent, 1000)
+    assert [found for found in faults if fault is None or fault not in found] == []
+    assert len(faults) == (fault is not None)
