@@ -86,12 +86,13 @@ test: $(READY) ## run the tests (without those marked long or cluster)
 # The protocol as a compiled wheel, unpacked. PYTHONPATH comes before the sources, also in all processes that tests start.
 COMPILED := .cache/compiled
 # What has little or nothing of it is left out: tools, charts, manifests and schemas; catalog and operator, whose images are
-# pure Python; topics and log files, which are not compiled; what starts and ends processes, or waits for leases; what runs
-# the same parts once more (demo, traces, Spark's writers); and what `make test-long` runs on it, with more seeds.
-NOT_COMPILED := $(addprefix tests/, catalog chaos charts cluster demo exploration kube local model operator resources service \
-	spark tools tracing logfiles/test_simulation.py protocol/test_simulation.py \
-	$(addprefix cli/test_, bench.py completion.py release.py terminal.py tracing.py up.py) \
-	$(addprefix publisher/test_, disk.py hung_disk.py lease.py))
+# pure Python; topics and log files, which are not compiled; what waits for leases, and answers over HTTP; whole programs,
+# which the long rounds of chaos and the images in pods run on compiled code; what runs the same parts once more (demo,
+# traces, Spark's writers); and what `make test-long` runs on it, with more seeds.
+NOT_COMPILED := $(addprefix tests/, catalog chaos charts cli cluster demo e2e exploration kube local model operator resources \
+	service spark tools tracing logfiles/test_simulation.py protocol/test_simulation.py hostile/test_epochs.py \
+	$(addprefix publisher/test_, disk.py hung_disk.py lease.py schemathesis.py)) \
+	$(wildcard tests/publisher/test_epochs_*.py tests/publisher/test_http_*.py)
 
 compiled: $(READY) ## make a wheel with the protocol compiled, and unpack it (mypyc, a C compiler)
 	@rm -rf $(COMPILED)/wheel $(COMPILED)/site
