@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.testing import LocalServices
 
 # Two busy cores make single examples slow now and then; that says nothing about the code.
 settings.register_profile("epochal", deadline=None)
-settings.load_profile("epochal")
+# Where a test is to fail, nobody reads of its smallest example, and looking for that takes longest.
+settings.register_profile("mutant", deadline=None, phases=(Phase.explicit, Phase.generate))
+settings.load_profile("mutant" if os.environ.get("EPOCHAL_MUTANT") else "epochal")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -124,7 +124,8 @@ def _run(answer: socket.socket, tree: str, roots: list[str], arguments: list[str
         # The test and every process that it starts take the packages from here.
         path = [*roots, os.path.dirname(os.path.abspath(__file__))]
         sys.path[:0] = [tree, *path]
-        os.environ |= {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": os.path.join(tree, "tmp")}
+        own = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": os.path.join(tree, "tmp"), "EPOCHAL_MUTANT": "1"}
+        os.environ |= own
         os.makedirs(os.environ["TMPDIR"], exist_ok=True)
         tempfile.tempdir = None
         sys.dont_write_bytecode = not compile_files
