@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import zmq
 
@@ -52,6 +52,14 @@ StartFrom: TypeAlias = str | Cursor | None
 """Where to begin: None is live; the texts are `epochal.protocol.subscriber.since.FORMS`."""
 
 
+class _Memory(NamedTuple):
+    """Bytes that a subscription may hold: in all, and of what waits for the program. `check` raises when it is over."""
+
+    max_buffer: int
+    max_waiting: int = MAX_WAITING_BYTES
+    check: Callable[[], None] | None = None
+
+
 class Subscription:
     """One subscription to one stream; made by `client.subscribe`, used as an async context manager.
 
@@ -88,12 +96,10 @@ class Subscription:
         self._since = read_since(since)
         self._prefixes = WantedPrefixes(topics, reject)
         self._partial = partial
-        self._max_buffer = max_buffer_bytes
+        self._memory = _Memory(max_buffer_bytes)
         self._expected = expected
         self._announce = announce
         self._announcement: Announcement | None = None
-        self._max_waiting = MAX_WAITING_BYTES
-        self._check_memory: Callable[[], None] | None = None
         self._counters = dict.fromkeys(("gaps", "healed", "epochs", "aborted"), 0)
         self._began: set[str] = set()
         self._gaps: deque[values.Gap] = deque(maxlen=REMEMBERED_GAPS)
@@ -126,7 +132,7 @@ class Subscription:
             self.directory.shape,
             segments,
             partial=self._partial,
-            max_buffer_bytes=self._max_buffer,
+            max_buffer_bytes=self._memory.max_buffer,
             cursor=beginning.cursor,
             wanted=beginning.wanted,
             topics=self._prefixes.filter,
@@ -154,8 +160,7 @@ class Subscription:
         `share`: bytes that may wait for the program, and of live events while history is read. `check` is called after
         each change of `held_bytes`, in place of `max_buffer_bytes`, and raises why the subscription is over.
         """
-        self._max_waiting, self._check_memory = share, check
-        self._max_buffer = sys.maxsize
+        self._memory = _Memory(sys.maxsize, share, check)
         self.follower_settings = replace(self.follower_settings, max_backlog=share)
 
     @property
@@ -370,7 +375,7 @@ class Subscription:
         await self._changed.wait()
 
     def _relieve(self) -> None:
-        if self._machine.waiting_bytes < self._max_waiting // 2:
+        if self._machine.waiting_bytes < self._memory.max_waiting // 2:
             self._paused = False
             for link in self._links:
                 link.resume()
@@ -394,11 +399,11 @@ class Subscription:
                 machine.rejoined(segment, report)
             elif type(report) is not Broke:
                 machine.event(segment, report)  # type: ignore[arg-type]  # what is left are events
-        if self._check_memory is not None:
-            self._check_memory()
+        if self._memory.check is not None:
+            self._memory.check()
         if machine.ready and not self.ready.is_set():
             self.ready.set()
-        if machine.waiting_bytes > self._max_waiting and not self._paused:
+        if machine.waiting_bytes > self._memory.max_waiting and not self._paused:
             self._paused = True
             for link in self._links:
                 link.pause()
