@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test compiled test-compiled test-long cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports test compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,11 +113,17 @@ WAITING = $(filter-out $(BUSY),$(shell grep -rlE 'mark\.long\b' tests --include=
 test-long: $(READY) ## run test-compiled, then the tests marked long (LONG=4: four times as many rounds and seeds)
 ifeq ($(TEST_ARGS),)
 	@$(MAKE) test-compiled
-	@$(BIN)/python -m pytest $(LONG_TESTS) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(WAITING)
-	@$(ON_COMPILED) $(LONG_TESTS) $(BUSY)
+	@$(MAKE) test-waiting
+	@$(MAKE) test-busy
 else
 	@$(BIN)/python -m pytest $(LONG_TESTS) $(TEST_ARGS)
 endif
+
+test-waiting: $(READY) # of test-long, what waits for most of its time
+	@$(BIN)/python -m pytest $(LONG_TESTS) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(WAITING)
+
+test-busy: compiled # of test-long, the rounds and the seeds
+	@$(ON_COMPILED) $(LONG_TESTS) $(BUSY)
 
 # docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.
 TIER ?= node

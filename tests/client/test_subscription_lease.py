@@ -17,7 +17,7 @@ from epochal.errors import CatalogUnavailable, UsageError
 Known = tuple[SubscriptionInfo, ...]
 
 
-async def known(catalog: CatalogClient, stream: str, until: Callable[[Known], bool], seconds: float = 25) -> Known:
+async def known(catalog: CatalogClient, stream: str, until: Callable[[Known], bool], seconds: float = 60) -> Known:
     """The subscriptions of a stream, asked for until they are as wanted."""
     async with asyncio.timeout(seconds):
         while not until(found := await catalog.subscriptions(*stream.split("/"))):  # noqa: ASYNC110 - asked, as people do
