@@ -154,9 +154,9 @@ class Actions:
     async def refresh(self, item: Object) -> Object | None:
         """Ask the API server how an object is, and know it from now on."""
         metadata = item["metadata"]
-        requested = self.cache.dropped
+        known, requested = self.cache.find(item), self.cache.dropped
         found = await self.api.get(item["kind"], metadata["namespace"], metadata["name"])
-        known = self.cache.find(item)
+        # What became known while this was asked for may be newer than the answer, and is left.
         if known is not None and (found is None or found["metadata"]["uid"] != known["metadata"]["uid"]):
             self.cache.drop(known)
         if found is not None:

@@ -52,8 +52,8 @@ class Cache:
     def put(self, item: Object, requested: int | None = None) -> bool:
         """Take an object over; returns whether it is news.
 
-        `requested`: the value of `dropped` when this one object was requested. Its answer overrules what
-        lists and watches said before: they select by label, so to them an object without its label looks deleted.
+        `requested`: the value of `dropped` when this object, or a list that has it, was requested. The answer overrules
+        what was said before: lists and watches select by label, so to them an object without its label looks deleted.
         """
         metadata = item["metadata"]
         gone = self._gone.get(metadata["uid"])
@@ -63,9 +63,10 @@ class Cache:
             del self._gone[metadata["uid"]]
         home, name = self._home(item)
         known = home.get(name)
-        if known is not None and known["metadata"]["uid"] == metadata["uid"] and version(known) >= version(item):
-            return False
         if known is not None:
+            same = known["metadata"]["uid"] == metadata["uid"]
+            if version(known) > version(item) or (same and version(known) == version(item)):
+                return False  # an older one, also of an object of this name that was there before
             self._unlabel(known)
         home[name] = item
         if place := labelled_for(item):
@@ -85,13 +86,15 @@ class Cache:
             return True
         return False
 
-    def replace(self, kind: str, namespaces: Collection[str], items: Iterable[Object], listed: int) -> list[Object]:
+    def replace(
+        self, kind: str, namespaces: Collection[str], items: Iterable[Object], listed: int, requested: int | None = None
+    ) -> list[Object]:
         """Take a list over that is of version `listed`: what is older and not in it is gone. Returns what is news.
 
-        `namespaces`: those that were listed; none are all.
+        `namespaces`: those that were listed; none are all. `requested`: as of `put`.
         """
         found = list(items)
-        news = [item for item in found if self.put(item)]
+        news = [item for item in found if self.put(item, requested)]
         uids = {item["metadata"]["uid"] for item in found}
         for item in [*self._of(kind)]:
             metadata = item["metadata"]

@@ -205,6 +205,7 @@ class Controller:
     async def _list(self, kind: ResourceKind) -> None:
         selector = "" if kind in (STREAM, RELAY) else SELECTOR
         for namespace in self._settings.namespaces or ("",):
+            requested = self._cache.dropped
             try:
                 items, version = await self._api.list(kind, namespace, selector)
             except ApiError as error:
@@ -212,7 +213,8 @@ class Controller:
                     raise ApiError(404, _UNDEFINED.format(kind.plural)) from None
                 raise
             listed = int(version) if version.isdigit() else 0
-            missed = self._cache.replace(kind.kind, (namespace,) if namespace else (), items, listed)
+            within = (namespace,) if namespace else ()
+            missed = self._cache.replace(kind.kind, within, items, listed, requested)
             self._telemetry.missed(kind.kind, len(missed) if self.synced else 0)
             for item in missed:
                 self._wake_all_of(item)

@@ -60,6 +60,23 @@ def test_what_only_lost_its_label_is_known_again_when_it_is_asked_for() -> None:
     assert not cache.put(somebody_elses, asked), "the answer is older than the end"
 
 
+def test_a_late_event_of_what_was_there_before_does_not_hide_its_successor() -> None:
+    cache = Cache()
+    cache.put(item(uid="new", version=9))
+    assert not cache.put(item(uid="old", version=8))
+    assert cache.find(item()) == item(uid="new", version=9)
+
+
+def test_what_a_later_list_has_is_there_whatever_was_said_before() -> None:
+    cache = Cache()
+    cache.put(item())
+    asked = cache.dropped
+    cache.drop(item())
+    assert cache.replace("Pod", ["n"], [item()], 5, asked) == [], "the list is older than the end"
+    assert cache.replace("Pod", ["n"], [item()], 5, cache.dropped) == [item()]
+    assert cache.find(item()) == item()
+
+
 def test_a_list_of_one_namespace_says_nothing_about_others() -> None:
     cache = Cache()
     cache.put(item())

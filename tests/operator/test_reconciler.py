@@ -61,6 +61,30 @@ async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
         assert await reconciler.reconcile(("demo", "flights")) is None
 
 
+class Overtaken(ThrottledApi):
+    """While it answers that there is nothing of a name, something is made, of which a watch says so first."""
+
+    def __init__(self, cache: Cache, made: dict[str, Any]) -> None:
+        super().__init__(1.0)
+        self._cache, self._made = cache, made
+
+    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        self._cache.drop(STREAM)
+        self._cache.put(self._made)
+        return None
+
+
+async def test_a_successor_that_is_seen_while_its_predecessor_is_asked_for_is_kept():
+    """Else it was taken for one that is gone, and nobody looked after it until the operator began again."""
+    cache = Cache()
+    cache.put(STREAM)
+    made = {**STREAM, "metadata": {**STREAM["metadata"], "uid": "u2", "resourceVersion": "3"}}
+    api = Overtaken(cache, made)
+    assert await Actions(api, cache, Reporter(api, cache, 1.0)).refresh(STREAM) is None
+    assert cache.find(STREAM) == made
+    assert cache.put({**made, "metadata": {**made["metadata"], "resourceVersion": "4"}})
+
+
 class Away(CatalogSync):
     """A catalog that is away."""
 
