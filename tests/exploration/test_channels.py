@@ -13,7 +13,6 @@ SMALL: list[tuple[dict[str, Any], int]] = [
     ({"changes": 0, "restarts": 1, "reads": False, "logs": ("b0 1", "a0 1"), "before": (0, 1)}, 26_558),
 ]
 LARGE: list[tuple[dict[str, Any], int]] = [
-    ({"logs": ("a0 b1 1 a1 2 b2 .", "b0 1 .")}, 606_709),
     ({"changes": 2, "logs": ("b0 1", "1"), "before": (0, 1)}, 298_359),
     ({"drops": 1, "logs": ("a0 b1 1", "2"), "before": (0, 1)}, 117_873),
     ({"drops": 1, "logs": ("a0 1", "1"), "before": (0, 1), "history": False}, 52_013),
