@@ -56,7 +56,7 @@ class _Memory(NamedTuple):
     """Bytes that a subscription may hold: in all, and of what waits for the program. `check` raises when it is over."""
 
     max_buffer: int
-    max_waiting: int = MAX_WAITING_BYTES
+    max_waiting: int
     check: Callable[[], None] | None = None
 
 
@@ -96,7 +96,7 @@ class Subscription:
         self._since = read_since(since)
         self._prefixes = WantedPrefixes(topics, reject)
         self._partial = partial
-        self._memory = _Memory(max_buffer_bytes)
+        self._memory = _Memory(max_buffer_bytes, MAX_WAITING_BYTES)
         self._expected = expected
         self._announce = announce
         self._announcement: Announcement | None = None
