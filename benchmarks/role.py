@@ -14,8 +14,9 @@ def main() -> None:
     module, _, name = sys.argv[1].partition(".")
     function = getattr(importlib.import_module(f"roles.{module}"), name)
     taken = inspect.signature(function).parameters
+    ints = {key for key, parameter in taken.items() if parameter.annotation is int}
     pairs = (argument.split("=", 1) for argument in sys.argv[2:])
-    outcome = function(**{key: int(value) if taken[key].annotation is int else value for key, value in pairs})
+    outcome = function(**{key: int(value) if key in ints else value for key, value in pairs})
     if asyncio.iscoroutine(outcome):
         asyncio.run(outcome)
 
