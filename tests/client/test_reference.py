@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.client.test_blocking import INTERNAL
 
 import epochal
 
@@ -22,17 +23,5 @@ def test_everything_that_is_promised_is_named() -> None:
 def test_each_public_method_is_listed_once(kind: type) -> None:
     block = PAGE.read_text().split(f"::: epochal.{kind.__name__}\n")[1].split(":::")[0]
     (listed,) = re.findall(r"members: \[(.*)\]", block)
-    internal = {
-        "act",
-        "fail",
-        "take_reports",
-        "up",
-        "down",
-        "position",
-        "topics",
-        "whole_filter",
-        "share_memory",
-        "held_bytes",
-    }
-    public = {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")} - internal
+    public = {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")} - INTERNAL
     assert set(listed.split(", ")) == public
