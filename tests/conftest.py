@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from tests.forking import forked_programs
+from tests.processes import children, runs
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.testing import LocalServices
@@ -102,28 +104,6 @@ class RulesReport:
         self._path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
-def runs(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def children(pid: int) -> list[int]:
-    """The running children of a process, started by any of its threads."""
-    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
-    return [child for child in found if runs(child) and b"resource_tracker" not in _read(f"/proc/{child}/cmdline")]
-
-
-def _read(path: Path | str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
-
-
 class Services:
     """Real streams for one test, deleted at its end; processes that it started are ended."""
 
@@ -191,7 +171,13 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
+def _programs_are_forked() -> Iterator[None]:
+    with forked_programs():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_running(_programs_are_forked: None) -> Iterator[None]:
     """Starts before all other fixtures, so it ends last: by then every other fixture has ended its processes."""
     yield
     assert not children(os.getpid()), "no test has left a process"

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import ClientSession
 
 from epochal.client.catalog.catalog import CatalogClient
+from epochal.local.child import console_script
 
 Serve = Callable[..., Coroutine[Any, Any, tuple[Process, str]]]
 
@@ -48,7 +49,7 @@ async def run() -> AsyncIterator[Callable[..., Coroutine[Any, Any, tuple[Process
 @pytest.fixture
 def serve(run: Any, tmp_path: Path) -> Serve:
     async def serve(port: str = "0", **env: str) -> tuple[Process, str]:
-        command = [sys.executable, "-m", "epochal_catalog", "serve", "--data", str(tmp_path), "--port", port]
+        command = [console_script("epochal-catalog"), "serve", "--data", str(tmp_path), "--port", port]
         process, line = await run(*command, **env)
         return process, line.removeprefix("ready ")
 

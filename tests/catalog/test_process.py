@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+
+from epochal.local.child import console_script
 
 Spawn = Callable[..., Coroutine[Any, Any, tuple[Process, str]]]
 
@@ -22,7 +23,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
     started: list[Process] = []
 
     async def run(*options: str, **env: str) -> tuple[Process, str]:
-        command = [sys.executable, "-m", "epochal_catalog", "serve", "--data", str(tmp_path / "data"), *options]
+        command = [console_script("epochal-catalog"), "serve", "--data", str(tmp_path / "data"), *options]
         process = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **env}
         )

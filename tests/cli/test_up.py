@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.processes import children, runs
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.local.child import console_script
@@ -34,31 +35,19 @@ async def up(data: Path, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.P
         await process.communicate()
 
 
-def descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in children.read_text().split()] if children.exists() else []
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second when it ends just then
-        return False
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
     async with up(tmp_path) as (process, line):
         match = READY.fullmatch(line)
         assert match is not None, line
         assert match[2] == str(tmp_path)
-        children = descendants(process.pid)
-        assert len(children) == 1, "the catalog"
+        started = children(process.pid)
+        assert len(started) == 1, "the catalog"
         process.send_signal(number)
         out, err = await process.communicate()
         assert (process.returncode, out) == (0, b""), err
         assert b"Traceback" not in err
-        assert not any(map(runs, children))
+        assert not any(map(runs, started))
     assert not (tmp_path / "lock").exists()
 
 
@@ -70,25 +59,25 @@ async def test_a_signal_while_starting_stops_everything(tmp_path: Path) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(30):
-        while not (children := descendants(process.pid)):  # noqa: ASYNC110 - nothing tells of a stranger's children
+        while not (started := children(process.pid)):  # noqa: ASYNC110 - nothing tells of a stranger's children
             await asyncio.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         out, err = await process.communicate()
     assert (process.returncode, out) == (0, b""), err
     assert b"Traceback" not in err
-    assert not any(map(runs, children))
+    assert not any(map(runs, started))
     assert not (tmp_path / "lock").exists()
 
 
 async def test_nothing_outlives_a_kill_and_the_next_one_starts(tmp_path: Path) -> None:
     async with up(tmp_path) as (process, _):
-        children = descendants(process.pid)
+        started = children(process.pid)
         process.kill()
         await process.wait()
     async with up(tmp_path) as (_, line):
         match = READY.fullmatch(line)
         assert match is not None, "the directory is free at once"
-        assert not any(map(runs, children))
+        assert not any(map(runs, started))
         async with CatalogClient(match[1], patience=0) as client:
             assert await client.list() == ()
 

@@ -38,6 +38,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _programs_are_forked() -> None:
+    """They are not: here they start as for users, from the image or from the shell."""
+
+
 def _arguments(item: pytest.Item) -> dict[str, Any]:
     return getattr(item, "funcargs", {})
 

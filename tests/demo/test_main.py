@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import runs
 
 ROOT = Path(__file__).parents[2]
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
@@ -24,8 +25,7 @@ def processes(mark: str) -> set[int]:
 
 def _carries(path: Path, mark: str) -> bool:
     try:
-        ended = (path / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return not ended and mark.encode() in (path / "environ").read_bytes()
+        return runs(int(path.name)) and mark.encode() in (path / "environ").read_bytes()
     except OSError:
         return False
 

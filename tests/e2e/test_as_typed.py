@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.processes import children, runs
 
 from epochal.local.child import console_script
 
@@ -21,23 +22,6 @@ spec:
   payload: {encoding: json}
   segments: 3
 """
-
-
-def children(pid: int) -> list[int]:
-    """The processes that `pid` has started and that still run."""
-    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _words(task / "children")]
-    return [child for child in found if runs(child)]
-
-
-def runs(pid: int) -> bool:
-    return (_words(Path(f"/proc/{pid}/stat"))[2:3] or ["Z"])[0] != "Z"
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
 
 
 async def start(*arguments: str, **environment: str) -> asyncio.subprocess.Process:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import runs
 
 from epochal.errors import ConfigError, TimedOut, Unavailable
 from epochal.local.child import Child, console_script
@@ -17,13 +18,6 @@ DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 def log_size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.iterdir())
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second when it ends just then
-        return False
 
 
 async def start(tmp_path: Path, code: str) -> Child:

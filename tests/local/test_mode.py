@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import runs
 
 import epochal
 from epochal.catalog_api.answers import StreamInfo
@@ -30,13 +31,6 @@ def manifest(name: str = "flights", **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "demo"},
         "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, **spec},
     }
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it ended before it was looked at, or while it was
-        return False
 
 
 async def until_ended(*pids: int) -> None:

@@ -12,8 +12,6 @@ import pytest
 import mutants
 from forked_pytest import ForkServer
 
-CONFTEST = Path(__file__).parent.parent / "conftest.py"
-
 PROJECT = """
 [tool.hatch.build.targets.wheel]
 packages = ["core/tinymodule"]
@@ -78,11 +76,11 @@ def nothing_loaded(monkeypatch):
 
 
 @pytest.fixture
-def tree(tmp_path) -> Path:
+def tree(tmp_path, what_tests_share) -> Path:
     for path, text in {
         "pyproject.toml": PROJECT,
         "core/tinymodule/__init__.py": CODE,
-        "tests/conftest.py": CONFTEST.read_text(),
+        **what_tests_share,
         "tests/test_tiny.py": TESTS,
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

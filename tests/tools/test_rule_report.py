@@ -10,7 +10,7 @@ import pytest
 import rule_report
 from rule_report import Verdict
 
-CONFTEST = Path(__file__).parent.parent / "conftest.py"
+ROOT = Path(__file__).parents[2]
 
 TABLE = """
 | id | behaviour | source | status |
@@ -104,7 +104,7 @@ def test_a_line_says_in_which_parts_faults_were_caught(tmp_path, capsys):
 
 
 def test_the_page_of_rules_is_complete():
-    rules = rule_report.read_rules((CONFTEST.parent.parent / "docs" / "rules.md").read_text())
+    rules = rule_report.read_rules((ROOT / "docs" / "rules.md").read_text())
     expected = [
         f"{family}{n}"
         for family, last in zip("SNWQEF", (35, 21, 35, 16, 26, 18), strict=True)
@@ -113,10 +113,12 @@ def test_the_page_of_rules_is_complete():
     assert sorted(rules) == sorted([*expected, "E46", "E47", "E48", "E49", "E50"])
 
 
-def test_the_tests_write_what_passed_and_what_failed(tmp_path):
+def test_the_tests_write_what_passed_and_what_failed(tmp_path, what_tests_share):
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = rule(id): a rule\n")
-    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
-    (tmp_path / "test_some.py").write_text(
+    (tmp_path / "tests").mkdir()
+    for path, text in what_tests_share.items():
+        (tmp_path / path).write_text(text)
+    (tmp_path / "tests" / "test_some.py").write_text(
         "import pytest\n"
         "@pytest.mark.rule('S1', 'S2')\n"
         "def test_good(): pass\n"
@@ -136,7 +138,7 @@ def test_the_tests_write_what_passed_and_what_failed(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 1, done.stdout
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == {
-        "S1": {"passed": ["test_some.py::test_good"], "failed": []},
-        "S2": {"passed": ["test_some.py::test_good"], "failed": ["test_some.py::test_bad"]},
-        "S3": {"passed": [], "failed": ["test_some.py::test_untidy"]},
+        "S1": {"passed": ["tests/test_some.py::test_good"], "failed": []},
+        "S2": {"passed": ["tests/test_some.py::test_good"], "failed": ["tests/test_some.py::test_bad"]},
+        "S3": {"passed": [], "failed": ["tests/test_some.py::test_untidy"]},
     }

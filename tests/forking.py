@@ -1,0 +1,271 @@
+"""Starts this project's programs as forks of a process that has imported them, so that a test pays for imports once.
+
+Of what a program takes to start, nine tenths are the interpreter and its imports: half a second of a processor for a
+publisher, and the tests start thousands of programs. `install` puts a fork in the place of that in this process; what
+a fork gets is what a program gets that is started by `exec`: a process id, this process as its parent, its arguments,
+environment, directory, session, standard streams and other files, and the interpreter's own end. Everything behind
+`main` is the same code.
+
+What is not this project's program is started as ever, and so is what depends on how the interpreter or a library came
+up (`_may_fork`), and what other programs start: shells, Spark, the demo, and all that runs in pods.
+
+Linux only: a fork becomes a child of the parent of the process that forks (CLONE_PARENT).
+"""
+
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+PROGRAMS = {
+    "epochal": "epochal.cli.main",
+    "epochal-catalog": "epochal_catalog.__main__",
+    "epochal-operator": "epochal_operator.__main__",
+    "epochal-publisher": "epochal_publisher.__main__",
+}
+"""Console scripts, and the modules whose `main` they call."""
+
+STARTS_OTHERS = {("epochal", "up")}
+"""Programs, with their first argument, that start others of this project: they fork these."""
+
+NAME = "epochal forks"
+"""What the system calls the process that is forked, and nothing else (`/proc/PID/comm`)."""
+
+FAILED = -1
+"""In the place of a process id: this program cannot be forked here."""
+
+OWN_FILES = 700
+"""From here on, numbers of files are those of the processes that fork. A program that is given one is not forked."""
+
+_FREE = ("EPOCHAL_", "PYTEST_", "XDG_")
+_FREE_NAMES = {"HOME", "KUBECONFIG", "PATH", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_"}
+"""What the environment of a fork may differ in: nothing of this is read before `main`."""
+
+
+class Forks:
+    """A process to fork from, begun when it is first needed. Several threads may call `start` at a time."""
+
+    def __init__(self, environment: Mapping[str, str], requests: socket.socket | None = None) -> None:
+        self._environment = dict(environment)
+        self._requests = requests
+        self._process: subprocess.Popen[bytes] | None = None
+        self._turn = threading.Lock()
+
+    def close(self) -> None:
+        """End the process; what it has forked goes on."""
+        if self._requests is not None:
+            self._requests.close()
+        if self._process is not None:
+            self._process.wait()
+
+    def start(
+        self, arguments: Sequence[str], cwd: str | None, environment: Mapping[str, str], files: Mapping[int, int],
+        session: bool,
+    ) -> int | None:  # fmt: skip
+        """Fork, and run a program there.
+
+        Args:
+            arguments: path of the program, and what it is given.
+            cwd: its directory, that of this process if None.
+            environment: all of its variables.
+            files: for each file that it has, by number, the file of this process.
+            session: whether it begins a session of its own.
+
+        Returns:
+            its process id; None where it must be started by `exec`.
+        """
+        program = _program(arguments)
+        where = os.path.abspath(cwd or os.getcwd())
+        if program is None or max(files) >= OWN_FILES or not os.path.isdir(where) or not self._may_fork(environment):
+            return None
+        request = {
+            "program": program, "arguments": list(arguments), "cwd": where, "session": session,
+            "environment": dict(environment), "files": list(files),
+        }  # fmt: skip
+        with self._turn:
+            requests = self._requests = self._requests or self._begin()
+            socket.send_fds(requests, [json.dumps(request).encode()], [*files.values()])
+            pid = int(requests.recv(64))
+        return None if pid == FAILED else pid
+
+    def _begin(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # -P: the folder of this file has one named `operator`, as the standard library has.
+            command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+            files = [theirs.fileno()]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=files, env=self._environment)
+        return ours
+
+    def _may_fork(self, environment: Mapping[str, str]) -> bool:
+        both = self._environment.items() ^ environment.items()
+        return all(name.startswith(_FREE) or name in _FREE_NAMES for name, _ in both)
+
+
+def _program(arguments: Sequence[str]) -> str | None:
+    """The console script of this environment that is called."""
+    folder, name = os.path.split(arguments[0])
+    return name if name in PROGRAMS and folder == os.path.dirname(sys.executable) else None
+
+
+@contextmanager
+def forked_programs(forks: Forks | None = None) -> Iterator[None]:
+    """While entered, this process forks the programs of this project."""
+    forks = forks or Forks(os.environ)
+    execute = subprocess._fork_exec  # type: ignore[attr-defined]
+
+    # The one place through which all of the standard library starts programs.
+    def start(
+        arguments: Sequence[Any], executables: Sequence[bytes], close_fds: bool, keep: Sequence[int], cwd: Any,
+        environment: Sequence[bytes] | None, stdin: int, _1: int, _2: int, stdout: int, _3: int, stderr: int,
+        reports: int, fails: int, signals: bool, session: bool, group: int, gid: Any, gids: Any, uid: Any, umask: int,
+        before: Any, *more: Any,
+    ) -> int:  # fmt: skip
+        plain = close_fds and group == -1 and gid is None and gids is None and uid is None and umask == -1
+        if plain and before is None and os.fsencode(arguments[0]) == executables[0]:
+            given = os.environ if environment is None else dict(map(_variable, environment))
+            files = {0: stdin, 1: stdout, 2: stderr} | {file: file for file in keep if file != fails}
+            files = {number: number if file == -1 else file for number, file in files.items()}
+            where = None if cwd is None else os.fsdecode(cwd)
+            pid = forks.start([*map(os.fsdecode, arguments)], where, given, files, session)
+            if pid is not None:
+                return pid
+        return execute(
+            arguments, executables, close_fds, keep, cwd, environment, stdin, _1, _2, stdout, _3, stderr, reports,
+            fails, signals, session, group, gid, gids, uid, umask, before, *more,
+        )  # fmt: skip
+
+    with patch.object(subprocess, "_fork_exec", start):
+        try:
+            yield
+        finally:
+            forks.close()
+
+
+def _variable(assigned: bytes) -> tuple[str, str]:
+    name, _, value = os.fsdecode(assigned).partition("=")
+    return name, value
+
+
+def serve(requests: socket.socket) -> tuple[dict[str, Any], Forks | None]:
+    """Fork for each request, until the other end is closed.
+
+    Returns, in a fork, what it is to run, and what it forks others from if it does.
+    """
+    requests = _out_of_the_way(requests)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the programs, and this process ends with its parent
+    _call_oneself(NAME)
+    while True:
+        asked, received, _, _ = socket.recv_fds(requests, 1 << 20, 64)
+        if not asked:
+            os._exit(0)
+        request = json.loads(asked)
+        pid = _fork_for_parent() if _imported(PROGRAMS[request["program"]]) else FAILED
+        if pid != 0:
+            if pid == FAILED:
+                requests.send(b"%d" % FAILED)
+            _close(received)
+            continue
+        forks = None
+        if (request["program"], *request["arguments"][1:2]) in STARTS_OTHERS:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            if os.fork() == 0:  # from here that program forks
+                requests.close()
+                _close([ours.detach(), *received])
+                requests = _out_of_the_way(theirs)
+                continue
+            theirs.close()
+            forks = Forks(request["environment"], _out_of_the_way(ours))
+        _become(request, received)
+        with requests:
+            requests.send(b"%d" % os.getpid())  # as after an `exec`: it is there, in its session and directory
+        return request, forks
+
+
+def _out_of_the_way(own: socket.socket) -> socket.socket:
+    """The same socket under a number that no program is given a file for."""
+    with own:
+        return socket.socket(fileno=fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, OWN_FILES))
+
+
+def _imported(module: str) -> bool:
+    """Import what a program is; false where a fork would not be the same."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    # A fork has the thread that forks and no other: what another one does, or holds, would be lost.
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _fork_for_parent() -> int:
+    """As `os.fork`, for the parent of this process: the fork becomes its child. `FAILED` where that is forbidden."""
+    clone3, clone_parent = 435, 0x8000
+    how = ctypes.create_string_buffer(struct.pack("8Q", clone_parent, *[0] * 7), 64)
+    system, python = ctypes.CDLL(None), ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid: int = system.syscall(clone3, how, len(how))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    return pid
+
+
+def _become(request: dict[str, Any], received: list[int]) -> None:
+    """Take on what `request` says of session, directory, environment, files and arguments."""
+    _call_oneself(request["program"])
+    if request["session"]:
+        os.setsid()
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    # A file may have come under a number that another is to have.
+    moved = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, OWN_FILES) for file in received]
+    _close(received)
+    for file, number in zip(moved, request["files"], strict=True):
+        os.dup2(file, number)
+    _close(moved)
+    for file, mode, name in ((0, "r", "stdin"), (1, "w", "stdout"), (2, "w", "stderr")):
+        old = getattr(sys, name)
+        # As the interpreter opens them at its start: what is an error is seen line by line.
+        lines = 1 if file == 2 else -1
+        stream = open(file, mode, lines, old.encoding, old.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.argv = request["arguments"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _call_oneself(name: str) -> None:
+    Path("/proc/self/comm").write_text(name)
+
+
+def main() -> None:
+    """Serve; in a fork, run the program as its console script does."""
+    request, forks = serve(socket.socket(fileno=int(sys.argv[1])))
+    with forked_programs(forks) if forks else nullcontext():
+        sys.exit(importlib.import_module(PROGRAMS[request["program"]]).main())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Programs that tests fork: they have what a program has that is started by `exec`."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.processes import children
+
+from epochal.local.child import Child, console_script
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks for another process")
+EPOCHAL = console_script("epochal")
+
+
+def is_forked(pid: int) -> bool:
+    return b"forking.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_program_is_a_child_of_who_started_it_in_its_session_and_directory(tmp_path: Path) -> None:
+    command = [EPOCHAL, "sub", "a/b", "--catalog", "http://127.0.0.1:1"]
+    given = {**os.environ, "EPOCHAL_MARK": "seen"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=given, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as program:
+        seen = is_forked(program.pid), program.pid in children(os.getpid()), os.readlink(f"/proc/{program.pid}/cwd")
+        session = os.getsid(program.pid)
+        program.kill()
+        assert program.wait() == -signal.SIGKILL
+    assert seen == (True, True, str(tmp_path))
+    assert session == program.pid
+
+
+def test_its_arguments_streams_and_exit_code_are_its_own() -> None:
+    asked = subprocess.run([EPOCHAL, "--version"], capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert re.fullmatch(r"epochal .+\n", asked.stdout)
+    wrong = subprocess.run([EPOCHAL, "no-such-command"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "no-such-command" in wrong.stderr
+
+
+def test_files_are_handed_over_under_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "manifest").write_text("{}")
+    with (tmp_path / "manifest").open() as manifest:
+        command = [EPOCHAL, "apply", "--catalog", "http://127.0.0.1:1", "-f", f"/proc/self/fd/{manifest.fileno()}"]
+        said = subprocess.run(command, pass_fds=[manifest.fileno()], capture_output=True, text=True, check=False)
+    assert "apiVersion" in said.stdout + said.stderr
+
+
+def test_what_changes_how_an_interpreter_or_a_library_starts_is_not_forked(tmp_path: Path) -> None:
+    for name in ("PYTHONUNBUFFERED", "OTEL_SDK_DISABLED", "LC_ALL", "NO_COLOR"):
+        with subprocess.Popen(
+            [console_script("epochal-catalog"), "serve", "--data", str(tmp_path), "--port", "0"],
+            env={**os.environ, name: "other"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as program:  # fmt: skip
+            forked = is_forked(program.pid)
+            program.kill()
+            assert not forked, name
+
+
+async def test_what_local_mode_starts_is_forked_from_itself(tmp_path: Path) -> None:
+    mode = await Child.start([EPOCHAL, "up", "--data", str(tmp_path), "--port", "0"], tmp_path / "log", 10_000)
+    try:
+        async with asyncio.timeout(30):
+            while not (started := children(mode.pid)):  # noqa: ASYNC110 - nothing tells of a stranger's children
+                await asyncio.sleep(0.01)
+        assert [is_forked(pid) for pid in started] == [True]
+    finally:
+        assert await mode.stop(30) == 0
