@@ -128,7 +128,7 @@ async def test_a_relay_ends_when_its_stream_is_deleted(services, relays: Relays)
 
 
 @pytest.mark.rule("E24", "F8", "F13", "F15", "F16", "F17")
-@pytest.mark.parametrize("initial", ["none", "firehose"])
+@pytest.mark.parametrize("initial", ["none", pytest.param("firehose", marks=pytest.mark.long)])
 async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_still(
     services, relays: Relays, initial: str
 ) -> None:
