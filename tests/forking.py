@@ -50,7 +50,7 @@ FAILED = -1
 OWN_FILES = 700
 """From here on, numbers of files are those of the processes that fork. A program that is given one is not forked."""
 
-_FREE = ("EPOCHAL_", "PYTEST_", "XDG_")
+_FREE = ("EPOCHAL_", "PYSPARK_", "PYTEST_", "SPARK_", "XDG_")
 _FREE_NAMES = {"HOME", "KUBECONFIG", "PATH", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_"}
 """What the environment of a fork may differ in: nothing of this is read before `main`."""
 

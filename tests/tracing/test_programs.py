@@ -74,7 +74,7 @@ for partition in range(6):
     else:
         os.waitpid(child, 0)
     took.append(time.monotonic() - began)
-print(*took)
+print(*took, flush=True)
 os._exit(0)  # as a worker that Spark ends: nothing is sent any more
 """
 
