@@ -5,15 +5,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.forking import CLONE, MOST_BYTES
 from tests.processes import children
 
 from epochal.local.child import Child, console_script
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks for another process")
+pytestmark = pytest.mark.skipif(CLONE is None, reason="only Linux forks for another process, here on x86 and ARM")
 EPOCHAL = console_script("epochal")
 
 
@@ -22,11 +22,9 @@ def is_forked(pid: int) -> bool:
 
 
 def test_a_program_is_a_child_of_who_started_it_in_its_session_and_directory(tmp_path: Path) -> None:
-    command = [EPOCHAL, "sub", "a/b", "--catalog", "http://127.0.0.1:1"]
-    given = {**os.environ, "EPOCHAL_MARK": "seen"}
-    pipe = subprocess.PIPE
+    command, pipe = [EPOCHAL, "sub", "a/b", "--catalog", "http://127.0.0.1:1"], subprocess.PIPE
     with subprocess.Popen(
-        command, cwd=tmp_path, env=given, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
     ) as program:
         seen = is_forked(program.pid), program.pid in children(os.getpid()), os.readlink(f"/proc/{program.pid}/cwd")
         session = os.getsid(program.pid)
@@ -36,13 +34,17 @@ def test_a_program_is_a_child_of_who_started_it_in_its_session_and_directory(tmp
     assert session == program.pid
 
 
-def test_its_arguments_streams_and_exit_code_are_its_own() -> None:
+def test_its_arguments_environment_streams_and_exit_code_are_its_own() -> None:
     asked = subprocess.run([EPOCHAL, "--version"], capture_output=True, text=True, check=False)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert re.fullmatch(r"epochal .+\n", asked.stdout)
     wrong = subprocess.run([EPOCHAL, "no-such-command"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "no-such-command" in wrong.stderr
+    given = {**os.environ, "EPOCHAL_CATALOG": "no-address"}
+    misled = subprocess.run([EPOCHAL, "get", "streams"], env=given, capture_output=True, text=True, check=False)
+    assert misled.returncode != 0
+    assert "no-address" in misled.stderr
 
 
 def test_files_are_handed_over_under_their_numbers(tmp_path: Path) -> None:
@@ -62,6 +64,16 @@ def test_what_changes_how_an_interpreter_or_a_library_starts_is_not_forked(tmp_p
             forked = is_forked(program.pid)
             program.kill()
             assert not forked, name
+
+
+def test_who_is_given_more_than_a_request_can_carry_is_not_forked() -> None:
+    with subprocess.Popen(
+        [EPOCHAL, "pub", "a/b", "--catalog", "http://127.0.0.1:1", "x" * MOST_BYTES],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as program:  # fmt: skip
+        forked = is_forked(program.pid)
+        program.kill()
+    assert not forked
 
 
 async def test_what_local_mode_starts_is_forked_from_itself(tmp_path: Path) -> None:
