@@ -69,6 +69,7 @@ class Reader:
         return welcome
 
 
+@pytest.mark.long
 @pytest.mark.rule("F4", "F12")
 def test_a_flood_of_the_largest_views_costs_bounded_memory_and_others_are_served(start, wires, wait_until):
     """Each connection takes prefixes of 256 KiB, until all views have 64 MiB; and then channels run out, too."""
