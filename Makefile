@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports spark-classes test compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,13 @@ imports: $(READY) ## check which part may import which (import-linter)
 TEST_PROCESSES ?= 3
 
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
+SPARK_CLASSES := .cache/spark/classes.jsa
+
+spark-classes: java-there $(SPARK_CLASSES) ## archive Spark's classes: it starts in half the time then, in all tests
+
+$(SPARK_CLASSES): requirements.lock | $(READY)
+	@$(BIN)/python -m tests.java
+
 test: $(READY) ## run the tests (without those marked long or cluster)
 	@tools/get-kube-tools # the chart is tried with the real helm
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rules-report=$(RULES_REPORT))
@@ -134,10 +141,17 @@ cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 # The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
 CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800
 
+# Images take one core for most of their time; so they are made beside the programs.
 cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
-	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.cluster check)
-	@$(if $(KUBECONFIG),true,tools/images)
-	@$(BIN)/python -m tests.cluster build $(if $(KUBECONFIG),--tier api)
+ifeq ($(KUBECONFIG),)
+	@$(BIN)/python -m tests.cluster check
+	@$(MAKE) --no-print-directory -j 2 images cluster-programs
+else
+	@$(BIN)/python -m tests.cluster build --tier api
+endif
+
+cluster-programs: $(READY) # of these, the programs
+	@$(BIN)/python -m tests.cluster build
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
 ifeq ($(TEST_ARGS),)

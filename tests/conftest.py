@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 from tests.forking import forked_programs
+from tests.java import run_java_quickly
 from tests.processes import children, runs
 
 from epochal.client.catalog.catalog import CatalogClient
@@ -42,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    run_java_quickly(os.environ)
     path = config.getoption("--rules-report")
     if path is not None and not hasattr(config, "workerinput"):  # only the process that gets all reports
         config.pluginmanager.register(RulesReport(path), "rules-report")

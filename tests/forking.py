@@ -15,6 +15,7 @@ Linux only: a fork becomes a child of the parent of the process that forks (CLON
 import ctypes
 import fcntl
 import importlib
+import itertools
 import json
 import os
 import platform
@@ -89,7 +90,7 @@ class Forks:
         """Fork, and run a program there.
 
         Args:
-            arguments: path of the program, and what it is given.
+            arguments: path of the program, and what it is given; perhaps behind that of `env` and variables.
             cwd: its directory, that of this process if None.
             environment: all of its variables.
             files: for each file that it has, by number, the file of this process.
@@ -101,6 +102,7 @@ class Forks:
         Raises:
             RuntimeError: the process to fork from has ended, or does not answer within `ANSWER_SECONDS`.
         """
+        arguments, environment = _called(arguments, environment)
         program = _program(arguments)
         where = os.path.abspath(cwd or os.getcwd())
         if program is None or max(files) >= OWN_FILES or not os.path.isdir(where) or not self._may_fork(environment):
@@ -136,8 +138,18 @@ class Forks:
         return all(name.startswith(_FREE) or name in _FREE_NAMES for name, _ in both)
 
 
+def _called(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
+    """What is called, and its environment: of `env NAME=VALUE... PROGRAM` the program, which has these variables."""
+    if os.path.basename(arguments[0]) != "env":
+        return arguments, environment
+    given = list(itertools.takewhile(lambda each: "=" in each, arguments[1:]))
+    return arguments[1 + len(given) :], {**environment, **dict(each.split("=", 1) for each in given)}
+
+
 def _program(arguments: Sequence[str]) -> str | None:
     """The console script of this environment that is called."""
+    if not arguments:
+        return None
     folder, name = os.path.split(arguments[0])
     return name if name in PROGRAMS and folder == os.path.dirname(sys.executable) else None
 

@@ -1,5 +1,6 @@
 """Which processes run, as the kernel tells."""
 
+import asyncio
 from pathlib import Path
 
 from tests.forking import NAME as FORKS
@@ -9,6 +10,13 @@ def runs(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     stat = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
     return bool(stat) and stat[0] != b"Z"
+
+
+async def until_ended(*pids: int, seconds: float = 30.0) -> None:
+    """Wait for the end of processes that are not this one's children. Raises `TimeoutError`."""
+    async with asyncio.timeout(seconds):
+        while any(map(runs, pids)):  # noqa: ASYNC110 - the kernel tells us of a stranger's end in no other way
+            await asyncio.sleep(0.02)
 
 
 def children(pid: int) -> list[int]:

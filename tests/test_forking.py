@@ -45,6 +45,18 @@ def test_its_arguments_environment_streams_and_exit_code_are_its_own() -> None:
     misled = subprocess.run([EPOCHAL, "get", "streams"], env=given, capture_output=True, text=True, check=False)
     assert misled.returncode != 0
     assert "no-address" in misled.stderr
+    by_env = ["/usr/bin/env", "EPOCHAL_CATALOG=no-address=1", EPOCHAL, "get", "streams"]
+    assert "no-address=1" in subprocess.run(by_env, capture_output=True, text=True, check=False).stderr
+
+
+def test_what_env_starts_is_forked_too(tmp_path: Path) -> None:
+    command = ["/usr/bin/env", "EPOCHAL_CATALOG_PORT=0", console_script("epochal-catalog"), "serve"]
+    with subprocess.Popen(
+        [*command, "--data", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as program:
+        forked = is_forked(program.pid)
+        program.kill()
+    assert forked
 
 
 def test_files_are_handed_over_under_their_numbers(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.processes import children, runs
+from tests.processes import children, runs, until_ended
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.local.child import console_script
@@ -77,7 +77,7 @@ async def test_nothing_outlives_a_kill_and_the_next_one_starts(tmp_path: Path) -
     async with up(tmp_path) as (_, line):
         match = READY.fullmatch(line)
         assert match is not None, "the directory is free at once"
-        assert not any(map(runs, started))
+        await until_ended(*started)
         async with CatalogClient(match[1], patience=0) as client:
             assert await client.list() == ()
 

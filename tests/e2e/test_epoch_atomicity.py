@@ -64,7 +64,8 @@ async def main():
 asyncio.run(main())
 """
 
-PROCESSES, EACH = 4, 50
+PROCESSES, EACH = 2, 100
+BEATS = 25
 AHEAD = 2
 """How many beats the quickest process may be ahead of the slowest."""
 
@@ -105,13 +106,13 @@ def whole(time: object, writers: list[str]) -> list[str]:
 )
 async def test_int_times(services, writers: list[str], segments: int) -> None:
     stream = await services.stream(segments=segments, progress={"minWriters": len(writers)})
-    times: list[tuple[object, object]] = [(time, time + 1) for time in range(40)]
+    times: list[tuple[object, object]] = [(time, time + 1) for time in range(BEATS)]
     joined: Counter[object] = Counter()
     seen = await watch(services, stream, writers, times)
     assert len(seen) == PROCESSES * EACH
     for epochs in seen:
         delivered = [time for time, _ in epochs]
-        assert delivered == list(range(40 - len(delivered), 40)), "all from the first one on, in order, each once"
+        assert delivered == list(range(BEATS - len(delivered), BEATS)), "all from the first one on, in order, each once"
         joined[len(delivered)] += 1
         for time, records in epochs:
             assert records == whole(time, writers)

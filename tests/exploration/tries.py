@@ -7,10 +7,10 @@ leads to where the publisher has the normal form of the user's filter and nothin
 Sources: rules N8, N14, N16, F1-F5.
 """
 
-import copy
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -63,9 +63,16 @@ class State:
     confirms: tuple[Confirm, ...]
     left: Bounds
 
-    def fork(self) -> "State":
-        """One that changes by itself."""
-        return replace(self, subscriber=_fork(self.subscriber), publisher=_fork(self.publisher))
+    def fork(self, *, subscriber: bool = False, publisher: bool = False) -> "State":
+        """One that changes by itself, and so do these ends of it; the others must stay as they are."""
+        return State(
+            self.wanted,
+            _fork(self.subscriber) if subscriber else self.subscriber,
+            _fork(self.publisher) if publisher else self.publisher,
+            self.requests,
+            self.confirms,
+            self.left,
+        )
 
     def filter(self) -> TopicFilter:
         """What the user wants."""
@@ -75,17 +82,19 @@ class State:
         """Equal for states from which the same can happen: numbers count from the last request."""
         subscriber, publisher = self.subscriber, self.publisher
         last = subscriber._last
-        nodes = tuple((prefix, node._replace(number=node.number and node.number - last - 1)) for prefix, node in
-                      subscriber.nodes())  # fmt: skip
-        requests = [each._replace(number=each.number - last, oldest=each.oldest - last) for each in self.requests]
-        confirms = [each._replace(number=each.number - last) for each in self.confirms]
+        nodes = tuple([
+            (prefix, user, known, number and number - last - 1, step)
+            for prefix, (user, known, number, step) in subscriber.nodes()
+        ])  # fmt: skip
+        requests = tuple([(number - last, oldest - last, *what) for number, oldest, *what in self.requests])
+        confirms = tuple([(number - last, *what) for number, *what in self.confirms])
         applied = tuple(sorted(number - last for number in publisher._applied))
         oldest = publisher._oldest
         left = self.left
         budget = (left.changes, left.losses, left.copies, left.overtakings, left.restarts)
         bits = tuple(sorted(publisher.bits.items()))
         order = (tuple(subscriber._untried), *map(tuple, subscriber._unsynced))  # what is tried first
-        return (self.wanted, nodes, order, bits, oldest - last, applied, tuple(requests), tuple(confirms), budget)
+        return (self.wanted, nodes, order, bits, oldest - last, applied, requests, confirms, budget)
 
     def settled(self) -> bool:
         """Whether the publisher has what the user wants, in normal form, and the subscriber knows it."""
@@ -98,7 +107,7 @@ class State:
         """What happens by itself: batches, messages in order, and a timer where nothing is on its way."""
         for topic in self.left.topics:
             if self.publisher.filter.wants(topic):
-                after = self.fork()
+                after = self.fork(subscriber=True)
                 asked = len(after.requests)
                 after.subscriber.batch(topic)
                 after.sent()
@@ -109,7 +118,7 @@ class State:
         if self.confirms:
             yield self.confirmed(0)
         if not self.requests and not self.confirms and self.subscriber._under_way:
-            after = self.fork()
+            after = self.fork(subscriber=True)
             after.subscriber.again()
             after.sent()
             yield after
@@ -119,7 +128,7 @@ class State:
         left = self.left
         if left.changes:
             for prefix, wanted in product(left.topics, (True, False)):
-                after = self.spent("changes", self)
+                after = self.spent("changes", self.fork(subscriber=True))
                 after.wanted = after.wanted ^ {Change(prefix, wanted)}
                 after.subscriber.change(after.filter())
                 after.sent()
@@ -140,18 +149,17 @@ class State:
         if self.left.losses:
             yield self.spent("losses", without)
         if at and self.left.overtakings:
-            spent = self.spent("overtakings", self)
+            spent = self.spent("overtakings", self.fork())
             yield spent.confirmed(at) if confirm else spent.delivered(at)
 
-    def spent(self, what: str, state: "State") -> "State":
-        """A fork of `state` with one less of `what` left."""
-        after = state.fork()
+    def spent(self, what: str, after: "State") -> "State":
+        """`after`, with one less of `what` left."""
         after.left = _less(self.left, what)
         return after
 
     def delivered(self, at: int) -> "State":
         """A request arrives."""
-        after = self.fork()
+        after = self.fork(publisher=True)
         confirm = after.publisher.receive(after.requests[at])
         after.requests = _without(after.requests, at)
         if confirm is not None:
@@ -160,7 +168,7 @@ class State:
 
     def confirmed(self, at: int) -> "State":
         """A confirmation arrives."""
-        after = self.fork()
+        after = self.fork(subscriber=True)
         after.subscriber.confirm(after.confirms[at])
         after.confirms = _without(after.confirms, at)
         after.sent()
@@ -251,6 +259,7 @@ def _filter(wanted: frozenset[Change]) -> TopicFilter:
     return TopicFilter([each.prefix for each in wanted if each.wanted], [e.prefix for e in wanted if not e.wanted])
 
 
+@cache
 def _less(bounds: Bounds, what: str) -> Bounds:
     return replace(bounds, **{what: getattr(bounds, what) - 1})
 
@@ -261,12 +270,13 @@ def _without(messages: tuple[M, ...], at: int) -> tuple[M, ...]:
 
 def _fork(end: Any) -> Any:
     """A copy whose collections are its own."""
-    made = copy.copy(end)
-    names = vars(end) if hasattr(end, "__dict__") else type(end).__slots__
-    for name in names:
+    made = object.__new__(type(end))
+    for name in vars(end) if hasattr(end, "__dict__") else type(end).__slots__:
         value = getattr(end, name)
-        if isinstance(value, dict | set | list):
-            setattr(made, name, value.copy())
-        elif isinstance(value, tuple):
-            setattr(made, name, tuple(part.copy() if isinstance(part, dict) else part for part in value))
+        kind = type(value)
+        if kind is dict or kind is set or kind is list:
+            value = value.copy()
+        elif kind is tuple:
+            value = tuple([part.copy() if type(part) is dict else part for part in value])
+        setattr(made, name, value)
     return made

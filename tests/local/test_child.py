@@ -1,13 +1,12 @@
 """A child process: ready, ended, stopped, never left behind."""
 
-import asyncio
 import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from tests.processes import runs
+from tests.processes import until_ended
 
 from epochal.errors import ConfigError, TimedOut, Unavailable
 from epochal.local.child import Child, console_script
@@ -93,9 +92,7 @@ asyncio.run(main())
     parent.kill()
     await parent.ended()
     await parent.stop(0)
-    async with asyncio.timeout(5):
-        while runs(orphan):  # noqa: ASYNC110 - not our child: the kernel tells us of its end in no other way
-            await asyncio.sleep(0.02)
+    await until_ended(orphan)
 
 
 def test_a_missing_command_is_told() -> None:

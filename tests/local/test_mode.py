@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import runs
+from tests.processes import runs, until_ended
 
 import epochal
 from epochal.catalog_api.answers import StreamInfo
@@ -31,12 +31,6 @@ def manifest(name: str = "flights", **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "demo"},
         "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, **spec},
     }
-
-
-async def until_ended(*pids: int) -> None:
-    async with asyncio.timeout(15):
-        while any(map(runs, pids)):  # noqa: ASYNC110 - the kernel tells us of a stranger's end in no other way
-            await asyncio.sleep(0.02)
 
 
 async def until_served(client: CatalogClient, incarnation: int = 1) -> StreamInfo:

@@ -36,7 +36,7 @@ from epochal.protocol.publisher.machine import SegmentPublisher
 FRESH = 40
 FIXED = 10
 """Seeds that are the same in each run, each for so long that what happens rarely happens in one of them."""
-MANY = 300 * LONG
+MANY = 150 * LONG
 LARGE = 1 << 30
 """Bytes that no log here reaches: all of it must be kept."""
 STEP = 200

@@ -57,13 +57,6 @@ class _LocalThread:
         self._loop.close()
 
 
-SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
-    # Of what a JVM does in its first minute, most is compiling what runs once: the quick compiler is enough.
-    "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-
-
 @pytest.fixture(scope="session")
 def local() -> Iterator[_LocalThread]:
     running = _LocalThread()
@@ -74,14 +67,14 @@ def local() -> Iterator[_LocalThread]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests; starting one takes seconds."""
-    session = epochal_spark.session("tests", "local[2]", SETTINGS)
+    session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     session.sparkContext.setLogLevel("OFF")
     gateway: Any = SparkContext._gateway
     yield session
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends with its standard input, and would otherwise outlive the tests' own check
-    gateway.proc.wait(30)
+    gateway.proc.wait(120)  # it may archive its classes first
     SparkContext._gateway = SparkContext._jvm = None
 
 

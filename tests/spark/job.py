@@ -49,10 +49,7 @@ def main() -> None:
     parser.add_argument("--per-batch", type=int, default=0)
     parser.add_argument("--fresh-workers", action="store_true")
     options = parser.parse_args()
-    # Of what a JVM does in its first minute, most is compiling what runs once: the quick compiler is enough.
-    apart = {"spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    if not options.cores:
-        apart["spark.sql.files.openCostInBytes"] = "128MB"  # one task a file
+    apart = {} if options.cores else {"spark.sql.files.openCostInBytes": "128MB"}  # one task a file
     if options.fresh_workers:
         apart["spark.python.worker.reuse"] = "false"
     spark = epochal_spark.session("job", f"local[{options.cores or 2},2]", apart)

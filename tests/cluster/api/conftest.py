@@ -1,16 +1,24 @@
 """What the tests of the operator share."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.cluster.api.sandbox import Sandbox, open_sandbox
 from tests.cluster.harness.apiserver import ApiServer
+from tests.forking import forked_programs
 
 from epochal.resources.definitions import all_crds
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_are_forked() -> Iterator[None]:
+    """Here they are, for they run beside the API server and in no pod."""
+    with forked_programs():
+        yield
 
 
 @pytest.fixture(scope="session")

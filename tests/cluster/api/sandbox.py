@@ -20,7 +20,7 @@ from tests.cluster.harness.programs import free_port
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.kube.api import KINDS, ApiError, path_of
-from epochal.local.child import Child
+from epochal.local.child import Child, console_script
 from epochal.resources.cluster.stream import SELECTOR, STREAM_LABEL
 from epochal_operator.api import CHILDREN, ThrottledApi
 
@@ -44,14 +44,14 @@ async def eventually(look: Callable[[], Awaitable[T]], timeout: float = PATIENCE
 class Process:
     """A program of ours, and its successors."""
 
-    def __init__(self, module: str, arguments: list[str], log: Path, settings: Mapping[str, object]) -> None:
-        self._command = [sys.executable, "-m", module, *arguments, "--exit-with-stdin"]
+    def __init__(self, program: str, arguments: list[str], log: Path, settings: Mapping[str, object]) -> None:
+        self._command = [console_script(program), *arguments, "--exit-with-stdin"]
         self.log, self.settings = log, dict(settings)
         self.child: Child | None = None
 
     async def start(self, *, wait: bool = True) -> str:
         """Start it; what it says when it is ready."""
-        with_settings = ["env", *(f"{name}={value}" for name, value in self.settings.items())]
+        with_settings = ["/usr/bin/env", *(f"{name}={value}" for name, value in self.settings.items())]
         self.child = await Child.start([*with_settings, *self._command], self.log, 1 << 22)
         return await self.child.ready(PATIENCE) if wait else ""
 
@@ -86,7 +86,7 @@ class Operator(Process):
     """An operator, whose metrics tell what it has done."""
 
     def __init__(self, log: Path, settings: Mapping[str, object]) -> None:
-        super().__init__("epochal_operator", ["run"], log, settings)
+        super().__init__("epochal-operator", ["run"], log, settings)
         port = free_port()
         self.settings |= {"EPOCHAL_OPERATOR_METRICS_PORT": port}
         self._metrics = f"http://127.0.0.1:{port}/metrics"
@@ -115,7 +115,7 @@ class Catalog(Process):
     """A catalog that keeps its address over restarts."""
 
     def __init__(self, directory: Path, name: str = "catalog") -> None:
-        super().__init__("epochal_catalog", ["serve"], directory / f"{name}.log", {})
+        super().__init__("epochal-catalog", ["serve"], directory / f"{name}.log", {})
         self.settings |= {"EPOCHAL_CATALOG_DATA": directory / name, "EPOCHAL_CATALOG_PORT": 0}
         self.url = ""
 

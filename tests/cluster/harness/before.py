@@ -1,6 +1,7 @@
 """The previous version: chart and images of an earlier commit of this repository, for tests of the upgrade.
 
-They are built once, and kept beside the images of the present version, whose layers they share.
+They are built once, and kept beside the images of the present version, whose layers they share: the code in them is
+that of the commit, and what others wrote is as it is now.
 """
 
 import io
@@ -20,6 +21,12 @@ COMMIT = "862f78b"
 TAG = "before"
 _COMPONENTS = ("catalog", "publisher", "operator", "toolbox")
 _IMAGES = ROOT / ".cache" / "images"
+_CODE = ("core", "services", "operator", "spark", "charts")
+_DOCKERFILES = tuple(f"{part}/Dockerfile" for part in ("core", "services/catalog", "services/publisher", "operator"))
+_AS_NOW = (
+    *("pyproject.toml", "requirements.lock", ".dockerignore", "README.md", "LICENSE", "tools", "examples/demo"),
+    *_DOCKERFILES,
+)
 _SHARED = ("storage", "run", "driver", "lock")
 """What builds of both versions share: the layers, and the lock by which they take turns."""
 
@@ -51,13 +58,16 @@ def built() -> Before:
 
 
 def _build(target: Path) -> None:
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", COMMIT], capture_output=True, check=False)
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", COMMIT, *_CODE], capture_output=True, check=False)
     if archive.returncode:
         raise NoHistoryError(f"needs a clone with the commit {COMMIT} in its history: {archive.stderr.decode()}")
     with TemporaryDirectory(dir=_IMAGES) as directory:
         sources = Path(directory)
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(sources, filter="data")
+        for name in _AS_NOW:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+            copy(ROOT / name, sources / name)
         images = sources / ".cache" / "images"
         images.mkdir(parents=True)
         for name in _SHARED:
@@ -65,7 +75,7 @@ def _build(target: Path) -> None:
                 (_IMAGES / name).mkdir(exist_ok=True)
             (images / name).symlink_to(_IMAGES / name)
         # The build asks git for the commit. Without the ceiling, git would find the repository around this directory.
-        environment = {**os.environ, "TAG": TAG, "GIT_CEILING_DIRECTORIES": str(_IMAGES)}
+        environment = {**os.environ, "TAG": TAG, "COMPILED": "0", "GIT_CEILING_DIRECTORIES": str(_IMAGES)}
         command = [str(sources / "tools" / "images"), *_COMPONENTS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

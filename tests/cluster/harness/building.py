@@ -21,6 +21,9 @@ _OLDEST_GO = (1, 21)
 _FEWER = "-gcflags=all=-dwarf=false"
 """What only debuggers read is not made: the programs are linked without it anyway."""
 
+_GARBAGE = "400"
+"""Percent of garbage that the compiler may have before it collects it: a fifth less work, for a tenth more memory."""
+
 
 class BuildError(Exception):
     """A program could not be built; the message says where its output is."""
@@ -114,11 +117,9 @@ def _build(name: str, module: Path, logs: Path, arguments: list[str]) -> None:
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"build-{name}.log"
     print(f"building {name} from {module.relative_to(ROOT)} (minutes the first time); log: {log}", flush=True)
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    environment = {"GOGC": _GARBAGE, **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
     with log.open("w") as output:
-        done = subprocess.run(
-            ["nice", "-n", "5", _go(), "build", *arguments], cwd=module, env=environment, stdout=output, stderr=output
-        )
+        done = subprocess.run([_go(), "build", *arguments], cwd=module, env=environment, stdout=output, stderr=output)
     if done.returncode:
         raise BuildError(f"{name} could not be built, see {log}:\n{log.read_text()[-2000:]}")
 
