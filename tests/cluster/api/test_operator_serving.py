@@ -42,7 +42,7 @@ class RunningNode(Node):
         here |= {"SUPERSEDED_MARK": self._directory / f"{pod['metadata']['uid']}.superseded"}
         settings = {**given, **{f"EPOCHAL_PUBLISHER_{name}": value for name, value in here.items()}}
         log = self._directory / f"{pod['metadata']['name']}-{pod['metadata']['uid'][:4]}.log"
-        return Process("epochal_publisher", ["serve"], log, settings)
+        return Process("epochal-publisher", ["serve"], log, settings)
 
     async def _start(self, pod: Object, process: Process) -> None:
         await process.start()
