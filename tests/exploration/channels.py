@@ -70,10 +70,14 @@ class Budget(NamedTuple):
     timers: int
     restarts: int
 
-    def less(self, what: str) -> "Budget | None":
-        """With one less of `what`; None where there is none left."""
-        left = getattr(self, what)
-        return self._replace(**{what: left - 1}) if left else None
+
+B = TypeVar("B", bound=NamedTuple)
+
+
+def less(budget: B, what: str) -> B | None:
+    """What may still happen, with one less of `what`; None where there is none left."""
+    left = getattr(budget, what)
+    return budget._replace(**{what: left - 1}) if left else None
 
 
 class Part(Protocol):
@@ -257,15 +261,15 @@ class Search:
             if moves.publishes:
                 yield self.acts(state, at, "publish")
             for act, what in moves.other:
-                left = state.left.less(what)
+                left = less(state.left, what)
                 if left is not None:
                     yield self.acts(state._replace(left=left), at, act)
-        left = state.left.less("changes")
+        left = less(state.left, "changes")
         if left is not None:
             for topics in FILTERS:
                 if topics != self.reader(state.reader).topics:
                     yield self.changes(state._replace(left=left), topics)
-        left = state.left.less("restarts")
+        left = less(state.left, "restarts")
         if left is not None:
             for topics in FILTERS:
                 yield from self.restarts(state._replace(left=left), topics)

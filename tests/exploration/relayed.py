@@ -390,8 +390,27 @@ class Following:
         return self.incarnation, follower._request, _key(follower.welcome), follower_key(follower, _Literal())
 
 
+class Client:
+    """Has a server, whose messages go to what follows it."""
+
+    __slots__ = ()
+    following: Following
+
+    def pushed(self, prefix: bytes, message: m.Message) -> None:
+        """What was pushed arrives."""
+        self.following.pushed(prefix, message)
+
+    def answered(self, messages: tuple[m.Message, ...]) -> None:
+        """An answer arrives."""
+        self.following.answered(messages)
+
+    def fires(self, after: float) -> None:
+        """A timer fires."""
+        self.following.fires(after)
+
+
 @dataclass(slots=True)
-class End:
+class End(Client):
     """The reader's end of his connection."""
 
     following: Following
@@ -412,18 +431,6 @@ class End:
         """The user wants other topics."""
         if self.following.follower is not None:
             self.following.follower.want(topics, 0.0, widens=widens)
-
-    def pushed(self, prefix: bytes, message: m.Message) -> None:
-        """What was pushed arrives."""
-        self.following.pushed(prefix, message)
-
-    def answered(self, messages: tuple[m.Message, ...]) -> None:
-        """An answer arrives."""
-        self.following.answered(messages)
-
-    def fires(self, after: float) -> None:
-        """A timer fires."""
-        self.following.fires(after)
 
     def lost(self) -> None:
         """The connection is lost, or is left for another one."""
@@ -454,7 +461,7 @@ class End:
 
 
 @dataclass(slots=True)
-class Relay:
+class Relay(Client):
     """A relay: `machine` between whom it follows, and whom it serves."""
 
     name: str
@@ -475,18 +482,6 @@ class Relay:
     def connect(self) -> None:
         """Connect to a server."""
         self.following.connect(self.begin, self.machine.run is not None, self.machine.wanted, self.name)
-
-    def pushed(self, prefix: bytes, message: m.Message) -> None:
-        """What was pushed arrives."""
-        self.following.pushed(prefix, message)
-
-    def answered(self, messages: tuple[m.Message, ...]) -> None:
-        """An answer arrives."""
-        self.following.answered(messages)
-
-    def fires(self, after: float) -> None:
-        """A timer fires."""
-        self.following.fires(after)
 
     def lost(self) -> None:
         """The connection upstream is lost, or is left for another one."""

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tests.exploration import readers, relayed
-from tests.exploration.channels import FILTERS, Goal, Parts, goal_of
+from tests.exploration.channels import FILTERS, Goal, Parts, goal_of, less
 from tests.exploration.connections import LATE, SOON, FixedLog
 from tests.exploration.readers import Reader, filter_of
 from tests.exploration.relayed import (
@@ -86,11 +86,6 @@ class Budget(NamedTuple):
     restarts: int
     deaths: int
     moves: int
-
-    def less(self, what: str) -> "Budget | None":
-        """With one less of `what`; None where there is none left."""
-        left = getattr(self, what)
-        return self._replace(**{what: left - 1}) if left else None
 
 
 class Link(NamedTuple):
@@ -309,19 +304,19 @@ class Search:
             for link in map(self._link_of.__getitem__, state.links)
         ):
             yield self.happens(state, 0, "publish")
-        if (left := state.left.less("late")) is not None:
+        if (left := less(state.left, "late")) is not None:
             yield from (self.connects(state._replace(left=left), self.end, server) for server in self.ways[-1])
         for client in range(1, len(self.names)):
             link = self.link(state, client)
-            if link.pushes and (left := state.left.less("drops")) is not None:
+            if link.pushes and (left := less(state.left, "drops")) is not None:
                 yield self._linked(state._replace(left=left), client, link._replace(pushes=link.pushes[1:]))
-            if link.server is not None and (left := state.left.less("moves")) is not None:
+            if link.server is not None and (left := less(state.left, "moves")) is not None:
                 yield self.happens(state._replace(left=left), client, "lost")
-        if (left := state.left.less("restarts")) is not None:
+        if (left := less(state.left, "restarts")) is not None:
             yield self.ends(state._replace(left=left), 0, "restart")
-        if (left := state.left.less("deaths")) is not None:
+        if (left := less(state.left, "deaths")) is not None:
             yield from (self.ends(state._replace(left=left), relay, "dies") for relay in range(1, self.end))
-        if (left := state.left.less("changes")) is not None:
+        if (left := less(state.left, "changes")) is not None:
             for topics in FILTERS:
                 if topics != self.reader(state).topics:
                     yield self.changes(state._replace(left=left), topics)
