@@ -125,10 +125,10 @@ def test_epochs_without_storage_are_whole_or_aborted_when_pods_are_deleted_by_fo
         segment, silently = number % 2, number % 4 < 2
         load.tell("kill", target=f"orders-{segment}")
         if silently:
-            load.tell("lost", segments=[str(segment)])
             kill_9(streams.pods("orders")[f"orders-{segment}"])
-        load.tell("lost", segments=[str(segment)])  # again: what was killed may have come back meanwhile
+            load.tell("lost", segments=[str(segment)])
         streams.lose("orders", segment)
+        load.tell("lost", segments=[str(segment)])  # of what was killed, too, if it came back meanwhile
         streams.settled("orders")
         load.join()
         load.goes_on()
