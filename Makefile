@@ -145,7 +145,7 @@ CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1
 cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
 ifeq ($(KUBECONFIG),)
 	@$(BIN)/python -m tests.cluster check
-	@$(MAKE) --no-print-directory -j 2 images cluster-programs
+	@$(MAKE) -j 2 images cluster-programs
 else
 	@$(BIN)/python -m tests.cluster build --tier api
 endif

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import secrets
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher import views
+from epochal.protocol.publisher.server import ServingSettings
 from epochal.protocol.topics import publisher_trie
 
 sys.path.insert(0, str(Path(__file__).parent))  # no package: what these tests share is imported by its plain name
@@ -39,6 +41,7 @@ class Reader:
         self._requests = wires.line(zmq.DEALER, publisher.addresses["requests"])
         self._events = wires.line(zmq.SUB, publisher.addresses["events"], prefix=1)
         self._uid, self._number = uid, number
+        self._taken: list[m.Filter] = []
 
     def _prefixes(self, size: int) -> list[bytes]:
         """As few as there can be of so many bytes: each step costs a request."""
@@ -50,12 +53,16 @@ class Reader:
         prefixes = self._prefixes(publisher_trie.MAX_BYTES)
         steps = [(RESET, b""), *((SUBSCRIBE, prefix) for prefix in prefixes)]
         requests = [m.Filter("0", 1, number, number, *step) for number, step in enumerate(steps, 1)]
-        refused = 0
         for first in range(0, len(requests), 16):
             some = requests[first : first + 16]
             self._requests.send(*some)
-            refused += sum(isinstance(self._requests.receive(), m.Refused) for _ in some)
-        return refused
+            self._taken += [each for each in some if not isinstance(self._requests.receive(), m.Refused)]
+        return len(requests) - len(self._taken)
+
+    def stay(self) -> None:
+        """Say again what was said last: a view of which nothing is heard for long is forgotten."""
+        self._requests.send(self._taken[-1])
+        self._requests.receive()
 
     def join(self, *, named: bool) -> Any:
         """Join the channel of the largest filter that a hello can name, or of the view; returns the welcome."""
@@ -77,10 +84,16 @@ def test_a_flood_of_the_largest_views_costs_bounded_memory_and_others_are_served
     with Honest(publisher, stream.uid, "0") as honest:
         honest.check()
         memory, refused, coarse = publisher.rss(), 0, 0
+        readers: list[Reader] = []
+        heard = time.monotonic()
         for number in range(VIEWS):
-            reader = Reader(wires, publisher, stream.uid, number)
-            refused += reader.take_view()
-            coarse += reader.join(named=False).coarse
+            readers.append(Reader(wires, publisher, stream.uid, number))
+            refused += readers[-1].take_view()
+            coarse += readers[-1].join(named=False).coarse
+            if not refused and time.monotonic() > heard + ServingSettings().view_ttl / 4:
+                heard = time.monotonic()
+                for reader in readers:
+                    reader.stay()
         assert refused > 0
         coarse += sum(
             Reader(wires, publisher, stream.uid, number).join(named=True).coarse for number in range(VIEWS, VIEWS + 40)
