@@ -38,6 +38,8 @@ POSITIVE: dict[str, Any] = {
     "generation": {**CONFIG["generation"], "mode": "positive"},
 }
 RELAY_SECONDS = 12
+TURNS = 5
+"""A busy machine makes up fewer requests in the same time; so it is given twice the time, and twice that."""
 
 
 @pytest.fixture
@@ -117,6 +119,20 @@ def run(
     return findings(schema)
 
 
+def run_until(
+    seen: Callable[["Counter[tuple[str, int]]"], bool], url: str, config: dict[str, Any],
+    map_case: Callable[[Any, Any], Any] | None = None,
+) -> "Counter[tuple[str, int]]":  # fmt: skip
+    """`run`, without a finding, and for longer each time until the answers are those that must be `seen`."""
+    for turn in range(TURNS):
+        found, answers = run(url, {**config, "max-time": config["max-time"] * 2**turn}, map_case)
+        print(sorted(answers.items()))
+        assert not found, "\n\n".join(found[:5])
+        if seen(answers):
+            break
+    return answers
+
+
 @pytest.mark.long
 def test_whatever_is_sent_is_answered_as_the_document_says(publisher: Any) -> None:
     found, answers = run(publisher.addresses["http"], CONFIG)
@@ -126,25 +142,21 @@ def test_whatever_is_sent_is_answered_as_the_document_says(publisher: Any) -> No
 
 @pytest.mark.long
 def test_what_fits_the_document_is_answered_as_it_says_where_there_is_something(publisher: Any) -> None:
-    url = publisher.addresses["http"]
-    found, answers = run(url, POSITIVE, aimed(url))
-    print(sorted(answers.items()))
-    assert not found, "\n\n".join(found[:5])
-    assert {200, 201, 204} <= {status for _, status in answers}, "the good answers were seen too"
+    url, good = publisher.addresses["http"], {200, 201, 204}
+    answers = run_until(lambda seen: good <= {status for _, status in seen}, url, POSITIVE, aimed(url))
+    assert good <= {status for _, status in answers}, "the good answers were seen too"
 
 
 @pytest.mark.long
 def test_whatever_is_sent_to_a_relay_is_answered_as_its_document_says(relay: Any) -> None:
-    found, answers = run(relay.addresses["http"], {**CONFIG, "max-time": RELAY_SECONDS})
-    print(sorted(answers.items()))
-    assert not found, "\n\n".join(found[:5])
-    assert {200, 413, 422} <= {status for operation, status in answers if operation == "GET /v1/epochs"}
+    told = {("GET /v1/epochs", status) for status in (200, 413, 422)}
+    config = {**CONFIG, "max-time": RELAY_SECONDS}
+    assert told <= run_until(lambda seen: told <= seen.keys(), relay.addresses["http"], config).keys()
 
 
 @pytest.mark.long
 @pytest.mark.rule("F18")
 def test_what_fits_the_document_of_a_relay_is_answered_with_epochs(relay: Any) -> None:
-    found, answers = run(relay.addresses["http"], {**POSITIVE, "max-time": RELAY_SECONDS}, from_some_place)
-    print(sorted(answers.items()))
-    assert not found, "\n\n".join(found[:5])
-    assert answers["GET /v1/epochs", 200] > 5
+    read = ("GET /v1/epochs", 200)
+    config = {**POSITIVE, "max-time": RELAY_SECONDS}
+    assert run_until(lambda seen: seen[read] > 5, relay.addresses["http"], config, from_some_place)[read] > 5
