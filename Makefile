@@ -74,17 +74,17 @@ types: $(READY) ## check types (mypy strict, pyright)
 imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
-# Much of a run is waiting, for processes to start and to end: three at a time keep two cores busy.
-TEST_PROCESSES ?= 3
-
-# A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 SPARK_CLASSES := .cache/spark/classes.jsa
 
-spark-classes: java-there $(SPARK_CLASSES) ## archive Spark's classes: it starts in half the time then, in all tests
+spark-classes: java-there $(SPARK_CLASSES) ## archive Spark's classes: it starts in half the time then, for tests
 
 $(SPARK_CLASSES): requirements.lock | $(READY)
 	@$(BIN)/python -m tests.java
 
+# Much of a run is waiting, for processes to start and to end: three at a time keep two cores busy.
+TEST_PROCESSES ?= 3
+
+# A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long or cluster)
 	@tools/get-kube-tools # the chart is tried with the real helm
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rules-report=$(RULES_REPORT))

@@ -90,7 +90,7 @@ class Forks:
         """Fork, and run a program there.
 
         Args:
-            arguments: path of the program, and what it is given; perhaps behind that of `env` and variables.
+            arguments: path of the program and its arguments, possibly with `env` and variables before them.
             cwd: its directory, that of this process if None.
             environment: all of its variables.
             files: for each file that it has, by number, the file of this process.

@@ -1,9 +1,9 @@
 """How Java runs below tests: most of what a JVM does in its first minute is loading and compiling what runs once.
 
-Every Spark session of a test is told so by PYSPARK_SUBMIT_ARGS, which PySpark reads where it starts a JVM: the quick
-compiler is enough, and classes that are in an archive need not be looked for, read and verified, which is half of what
-a session takes to start. `make spark-classes` makes the archive; without it, or where it does not fit this Java,
-classes are loaded as ever.
+PySpark reads options from PYSPARK_SUBMIT_ARGS where a Python program starts a JVM (`pyspark` and `spark-submit` do
+not). Tests ask for the quick compiler there, and for classes from an archive: these need not be looked for, read and
+verified, which is half of what a session takes to start. `make spark-classes` makes the archive; without it, or where
+it does not fit this Java, classes are loaded as ever.
 """
 
 import os
@@ -22,14 +22,14 @@ USED = "tests/spark/test_queries.py::test_two_streams_take_rows_from_one_session
 
 def run_java_quickly(environment: MutableMapping[str, str]) -> None:
     """Let Spark sessions of this process, and of those that it starts, take the archive; what is set already stays."""
-    environment.setdefault(SUBMIT_ARGS, _submit_args(f"-XX:SharedArchiveFile={ARCHIVE}"))
+    environment.setdefault(SUBMIT_ARGS, _submit_args(f"-XX:SharedArchiveFile='{ARCHIVE}'"))
 
 
 def make() -> int:
     """Run some tests, and archive the classes that Spark had loaded; pytest's exit code."""
     ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
     new = ARCHIVE.with_suffix(".new")
-    options = _submit_args(f"-XX:ArchiveClassesAtExit={new} -Xlog:disable")
+    options = _submit_args(f"-XX:ArchiveClassesAtExit='{new}' -Xlog:disable")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", USED], cwd=ROOT, env={**os.environ, SUBMIT_ARGS: options}, check=False
     )

@@ -149,9 +149,9 @@ def test_what_fits_the_document_is_answered_as_it_says_where_there_is_something(
 
 @pytest.mark.long
 def test_whatever_is_sent_to_a_relay_is_answered_as_its_document_says(relay: Any) -> None:
-    told = {("GET /v1/epochs", status) for status in (200, 413, 422)}
+    expected = {("GET /v1/epochs", status) for status in (200, 413, 422)}
     config = {**CONFIG, "max-time": RELAY_SECONDS}
-    assert told <= run_until(lambda seen: told <= seen.keys(), relay.addresses["http"], config).keys()
+    assert expected <= run_until(lambda seen: expected <= seen.keys(), relay.addresses["http"], config).keys()
 
 
 @pytest.mark.long
