@@ -11,7 +11,7 @@ SMALL: list[tuple[dict[str, Any], int]] = [
     ({"restarts": 1, "log": "a0 1"}, 9_900),
     ({"restarts": 1, "log": "a0 1", "history": False}, 3_290),
     ({"drops": 1, "log": "a0 a1 1", "history": False}, 6_416),
-    ({"moves": 1, "log": "a0", "lingers": False}, 4_866),
+    ({"moves": 1, "log": "a0", "lingers": False}, 4_522),
     ({"late": 1, "deaths": 1, "log": "a3 a5 !5 6", "before": 2, "wanted": "a"}, 22_664),
     ({"moves": 2, "log": "", "ways": ("a:oc", "b:oa", "c:b", "s:")}, 10_938),
 ]

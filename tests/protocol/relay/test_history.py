@@ -54,6 +54,21 @@ def test_what_was_left_out_of_the_run_for_a_while_is_not_had_behind_it() -> None
 
 
 @pytest.mark.rule("F15")
+def test_a_topic_is_whole_up_to_where_it_was_no_longer_asked_for() -> None:
+    run = history(A.union(B))
+    run.append(data(10, 3))
+    run.joined(SegmentState(12, (3,), (), ()), B)
+    run.append(data(20, 3, b"b"))
+    assert [run.whole_until(seq, A) for seq in (9, 10, 12)] == [12, 12, 12]
+    assert [run.whole_until(seq, B) for seq in (9, 12, 20)] == [20, 20, 20]
+    assert run.whole_until(9, None) == 9, "all topics never came"
+    assert run.whole_until(15, A) == 15, "not behind where one is"
+    run.joined(SegmentState(20, (3,), (), ()), A.union(B))
+    run.append(data(21, 3))
+    assert [run.whole_until(seq, A) for seq in (9, 15, 20)] == [12, 15, 21]
+
+
+@pytest.mark.rule("F15")
 def test_the_oldest_events_leave_first_and_a_reader_that_they_overtake_is_told_to_ask_again() -> None:
     run = history(most=2 * EVENT_OVERHEAD)
     for seq in range(10, 14):

@@ -100,6 +100,10 @@ def answers(effects: list[Any]) -> list[m.Message]:
     return [each.messages[0] for each in effects if isinstance(each, SendAnswers)]
 
 
+def wants(effects: list[Any]) -> list[Want]:
+    return [each for each in effects if isinstance(each, Want)]
+
+
 @pytest.mark.rule("F15", "E24")
 def test_a_hello_waits_until_its_topics_come_from_upstream() -> None:
     relay = Relay()
@@ -348,6 +352,49 @@ def test_what_it_has_it_answers(relay: Relay) -> None:
     assert opening[0].position == (2, 10)
     assert [event.seq for event in chunk[1:]] == [11, 13]
     assert (chunk[0].upto, chunk[0].last) == (13, True)
+
+
+@pytest.mark.rule("F10", "F15")
+@pytest.mark.parametrize("topics", [A, None], ids=["filtered", "everything"])
+def test_an_answer_ends_where_its_topics_no_longer_came(topics: TopicFilter | None) -> None:
+    """Its reader is sent nothing by itself, and asks for more after a pause: nobody has these topics any more."""
+    relay = Relay()
+    relay.reports(began(topics), *(data(seq)._replace(payload=bytes(2000)) for seq in range(10, 700)))
+    relay.hello(b"peer", topics)
+    *_, chunk = [each.messages for each in asking(relay, since(m.Position(2, 9), topics, credit=1))]
+    assert 0 < (had := len(chunk) - 1) < 690
+    relay.reports(Rejoined(SegmentState(699, (3,), (3,), ()), B), Reached(800))
+    relay.reports(m.Frontier(801, 800, ((3, -1), (4, 1))))  # it completes what the reader had a part of
+    *chunks, refused = [each.messages for each in asking(relay, m.Credit(7, 20))]
+    events = [event for _, *events in chunks for event in events]
+    assert [event.seq for event in events] == [*range(10 + had, 700)], "not the frontier behind what was left out"
+    assert not any(chunk.last for chunk, *_ in chunks)
+    assert refused[0].code == "unavailable"
+    assert "ask again" in refused[0].detail
+    assert isinstance(asking(relay, since(m.Position(2, 699), topics))[0], Forward), "which asks the publisher"
+
+
+@pytest.mark.rule("N18", "F15")
+def test_who_asks_again_and_again_keeps_its_topics_at_the_relay() -> None:
+    relay = Relay()
+    relay.reports(began(A))
+    relay.hello(b"peer", A)
+    for _ in range(60):
+        assert not wants(relay.tick(2.0))
+        assert not [each for each in asking(relay, since(m.Position(2, 9))) if isinstance(each, Forward)]
+    asked = [each for _ in range(60) for each in wants(relay.tick(2.0))]
+    assert asked == [Want(NOTHING, widens=False)], "and nobody has them any more once it does not"
+
+
+@pytest.mark.rule("F15")
+def test_topics_of_what_is_passed_on_are_asked_for_but_not_all_of_them_for_an_old_client() -> None:
+    relay = Relay()
+    relay.reports(began(B))
+    relay.joins(b"peer", B)
+    asking(relay, since(m.Position(2, 9), None))
+    assert not wants(relay.tick(1.0)), "it has no other way to ask, and may want a few of them"
+    asking(relay, since(m.Position(2, 9), A, request=8))
+    assert wants(relay.tick(1.0)) == [Want(A.union(B), widens=True)]
 
 
 @pytest.mark.rule("F15", "E24")

@@ -16,6 +16,7 @@ from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress, UpperFrontier
 from epochal.protocol.times import Time
+from epochal.protocol.topics.filter import TopicFilter
 
 EVENT_OVERHEAD = 200
 """Bytes that one retained event costs beside its payload and topic, roughly measured.
@@ -109,6 +110,10 @@ class History:
     def truncated_at(self) -> int:
         """The sequence number of the newest event that is gone; `since` works from this position on."""
         return self._last - len(self._events)
+
+    def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
+        """All that there is, of any topics (`ServedHistory.whole_until`)."""
+        return self._last
 
     def overtaken(self, at: int) -> EpochalError:
         """Why a reader that has all up to `at` cannot go on: what follows is gone."""

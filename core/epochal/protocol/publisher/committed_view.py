@@ -11,6 +11,7 @@ from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.topics.filter import TopicFilter
 
 
 class CommittedHistory:
@@ -50,6 +51,10 @@ class CommittedHistory:
     def after(self, seq: int, count: int) -> list[Event]:
         """The next `count` committed events after `seq`, or as many as there are."""
         return self._history.after(seq, min(count, self.last - seq))
+
+    def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
+        """All that is committed (`ServedHistory.whole_until`)."""
+        return self.last
 
     def overtaken(self, at: int) -> EpochalError:
         """Why a reader that has all up to `at` cannot go on."""

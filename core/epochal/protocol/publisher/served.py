@@ -11,6 +11,7 @@ from epochal.protocol.messages import Event
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.topics.filter import TopicFilter
 
 
 class ServedHistory(Protocol):
@@ -33,6 +34,10 @@ class ServedHistory(Protocol):
 
     def end_of(self, incarnation: int) -> int | None:
         """The last event of an incarnation; None if nothing is known of it (E10)."""
+        ...
+
+    def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
+        """Up to which event, from `seq` on, everything of `topics` can be had (None: of all topics); E24, F15."""
         ...
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:

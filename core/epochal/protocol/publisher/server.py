@@ -355,12 +355,15 @@ class SegmentServer:
                 answering.reading = True
                 self.publisher.emit(ReadLog(peer, request, answering.at, CHUNK_EVENTS, CHUNK_BYTES, answering.topics))
                 return
+            end = history.whole_until(answering.at, answering.topics)
+            if end == answering.at and end < history.last:  # a relay was sent less from there on
+                self.not_read(peer, request, history.overtaken(end))
+                return
             if answering.topics is None:
-                events = history.batch(answering.at, CHUNK_EVENTS, CHUNK_BYTES)
-                answering.at = events[-1].seq if events else history.last
+                events, answering.at = self._next(answering.at, end)
                 upto = m.NOTHING_YET
             else:
-                events, upto = self._wanted_events(answering.at, answering.topics)
+                events, upto = self._wanted_events(answering.at, end, answering.topics)
                 answering.at = upto
             answering.credit -= 1
             last = answering.at == history.last
@@ -369,13 +372,19 @@ class SegmentServer:
                 del self._answers[peer, request]
                 return
 
-    def _wanted_events(self, at: int, topics: TopicFilter) -> tuple[list[m.Event], int]:
+    def _next(self, at: int, end: int) -> tuple[list[m.Event], int]:
+        """The next events after `at`, a chunk at most, none behind `end`; and up to which event these are all."""
+        events = self.publisher.history.batch(at, CHUNK_EVENTS, CHUNK_BYTES)
+        if events and events[-1].seq > end:
+            events = [event for event in events if event.seq <= end]
+        return events, events[-1].seq if events else end  # none: of a relay, which was sent nothing else
+
+    def _wanted_events(self, at: int, end: int, topics: TopicFilter) -> tuple[list[m.Event], int]:
         """What a filtered answer has of the next events after `at`, about a chunk; and the last one looked at (F10)."""
-        history, chosen, size, upto = self.publisher.history, list[m.Event](), 0, at
-        end = min(history.last, at + SCAN_EVENTS)
-        while upto < end and size < SOME_BYTES:
-            events = history.batch(upto, CHUNK_EVENTS, CHUNK_BYTES)
-            upto = events[-1].seq if events else history.last  # of a relay: it was sent nothing else
+        chosen, size, upto = list[m.Event](), 0, at
+        enough = min(end, at + SCAN_EVENTS)
+        while upto < enough and size < SOME_BYTES:
+            events, upto = self._next(upto, end)
             wanted = [event for event in events if type(event) is not m.Data or topics.wants(event.topic)]
             chosen += wanted
             size += sum(map(retained_size, wanted))

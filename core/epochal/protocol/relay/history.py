@@ -16,7 +16,7 @@ from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, Segme
 from epochal.protocol.messages import Data, Event, Position
 from epochal.protocol.progress import Progress
 from epochal.protocol.times import Time
-from epochal.protocol.topics.filter import TopicFilter
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
 COMPACT_AT = 4096
 """Dropped entries after which the list is made shorter, once they are more than half of it."""
@@ -158,15 +158,21 @@ class RunHistory:
     # ---- what readers may have ----
 
     def has(self, position: Position, topics: TopicFilter) -> bool:
-        """Whether everything of `topics` after `position` is here (F15)."""
+        """Whether everything of `topics` after `position` is here, and more of it comes (F15)."""
         if position.incarnation != self.incarnation or not self.first <= position.seq <= self.last:
             return False
+        return self.topics.covers(topics) and self.whole_until(position.seq, topics) == self.last
+
+    def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
+        """Up to which event, from `seq` on, everything of `topics` is here; others may have been asked for since."""
+        topics = EVERYTHING if topics is None else topics
+        end = self.last
         for since, asked in reversed(self._topics):
             if not asked.covers(topics):
-                return False
-            if since <= position.seq:
-                return True
-        return False
+                end = max(since, seq)
+            if since <= seq:
+                break
+        return end
 
     def end_of(self, incarnation: int) -> int | None:
         """The last event of this incarnation; nothing is known of others."""

@@ -301,7 +301,10 @@ class RelayedSegment:
         if not run.knows(peer):
             raise RelayEnded("this relay goes on elsewhere since you said hello; join again")
         topics = EVERYTHING if since.filter is None else TopicFilter(*since.filter)
-        if since.position is not None and since.wanted is None and run.history.has(since.position, topics):
+        is_here = since.position is not None and since.wanted is None and run.history.has(since.position, topics)
+        if is_here or since.filter is not None:  # old clients ask for all topics, whatever they want
+            self._union.asked(topics, now)
+        if is_here:
             run.server.receive(peer, since, now)
         else:
             self._passages.begin(peer, since, now)

@@ -49,6 +49,10 @@ class FilterUnion:
         """Whether it was too large."""
         self._small_since: float | None = None
 
+    def asked(self, topics: TopicFilter, now: float) -> None:
+        """Someone asks for history of these topics: a reader that is sent nothing by itself asks again and again."""
+        self._had[topics] = now
+
     def update(self, living: Iterable[TopicFilter], now: float) -> None:
         """These are the filters that someone has now."""
         for each in living:
