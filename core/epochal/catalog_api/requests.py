@@ -240,7 +240,7 @@ class RelayReport(Request):
         Literal["ready", "waiting", "draining"],
         Field(description="`waiting`: it cannot serve yet; `draining`: it takes no more readers and will stop"),
     ] = "waiting"
-    load: Annotated[Count, Field(description="its subscribers now")] = 0
+    load: Annotated[Count, Field(description="its subscribers now, readers over HTTP among them")] = 0
     lag: Annotated[Lasting | None, Field(description="seconds that it is behind its upstream; null: not known")] = None
     path: Annotated[
         list[Name],

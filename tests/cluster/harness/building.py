@@ -15,14 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.harness.places import BIN, LOGS, ROOT, SOURCES, TOOLS
+from tests.cluster.harness.programs import SELDOM_COLLECTED
 
 _OLDEST_GO = (1, 21)
 """From this version on, Go downloads the newer version that a go.mod requires."""
 _FEWER = "-gcflags=all=-dwarf=false"
 """What only debuggers read is not made: the programs are linked without it anyway."""
-
-_GARBAGE = "400"
-"""Percent of garbage that the compiler may have before it collects it: a fifth less work, for a tenth more memory."""
 
 
 class BuildError(Exception):
@@ -117,7 +115,7 @@ def _build(name: str, module: Path, logs: Path, arguments: list[str]) -> None:
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"build-{name}.log"
     print(f"building {name} from {module.relative_to(ROOT)} (minutes the first time); log: {log}", flush=True)
-    environment = {"GOGC": _GARBAGE, **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    environment = SELDOM_COLLECTED | os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
     with log.open("w") as output:
         done = subprocess.run([_go(), "build", *arguments], cwd=module, env=environment, stdout=output, stderr=output)
     if done.returncode:

@@ -23,7 +23,7 @@ from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually, image_names
 from tests.cluster.harness.places import CACHE, LOGS, ROOT
-from tests.cluster.harness.programs import NotReadyError, end, started_at
+from tests.cluster.harness.programs import SELDOM_COLLECTED, NotReadyError, end, started_at
 from tests.cluster.harness.settings import NODE, SOCKET, Layout
 
 START_TIMEOUT = 240.0
@@ -248,7 +248,7 @@ def _spawn(layout: Layout, kube: Path) -> Node:
     command += [str(layout.directory), str(layout.number), str(CACHE), str(kube)]
     outputs = [(os.POSIX_SPAWN_OPEN, fd, f"{logs}/inside.log", os.O_WRONLY | os.O_CREAT, 0o644) for fd in (1, 2)]
     inputs = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    environment = {**os.environ, "PATH": building.search_path()}
+    environment = SELDOM_COLLECTED | os.environ | {"PATH": building.search_path()}
     # Not subprocess: it expects to wait for the end of what it started, but the node outlives this process.
     outer = os.posix_spawnp("unshare", command, environment, file_actions=inputs + outputs, setsid=True)
     children = Path(f"/proc/{outer}/task/{outer}/children")

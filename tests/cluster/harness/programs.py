@@ -15,6 +15,9 @@ from pathlib import Path
 
 STOP_TIMEOUT = 15.0
 """Seconds between SIGTERM and SIGKILL: etcd and the API server need one or two."""
+SELDOM_COLLECTED = {"GOGC": "400"}
+"""For programs in Go, beside their environment: they may have so much garbage, in percent of what they use, before they
+collect it. That takes a sixth less of the processor's time, and more memory."""
 _POLL = 0.05
 
 
@@ -56,8 +59,9 @@ class Program:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+                self.command, env=SELDOM_COLLECTED | os.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
 
     def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
         """Return when `ready()` holds.

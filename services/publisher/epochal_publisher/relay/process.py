@@ -22,6 +22,7 @@ from epochal.protocol.publisher.effects import SendAnswers
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.protocol.wire import encode
+from epochal.service.errors import Overloaded
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.source import OpenSubscription
@@ -146,6 +147,11 @@ class RelayProcess:
         """How readers of whole epochs subscribe: to this relay, as any other reader."""
 
         def opened(topics: Sequence[bytes] | None, reject: Sequence[bytes], since: Since | None) -> Subscription:
+            if self._most_subscribers >= self.settings.capacity:
+                raise Overloaded(
+                    f"a segment has {self._most_subscribers} subscribers, as many as this relay takes "
+                    f"({self.settings.variable('capacity')}), so no other filter can be read; ask another relay"
+                )
             return Subscription(self._context, directory, None, topics=topics, reject=reject, since=since, via="direct")
 
         return opened
@@ -237,14 +243,22 @@ class RelayProcess:
 
     # ---- the report to the catalog ----
 
-    def report(self) -> RelayReport:
-        """How the relay is now: of several segments, the one that has most subscribers, and the one that lags most."""
+    @property
+    def _most_subscribers(self) -> int:
+        """Of one segment, the readers of whole epochs counted by their filters."""
+        return max((len(served.server.subscriptions) for served in self._runs.values()), default=0)
+
+    def report(self, shared: int = 0) -> RelayReport:
+        """How the relay is now: of several segments, the one that has most subscribers, and the one that lags most.
+
+        `shared`: how many readers of whole epochs there are more than subscriptions of theirs.
+        """
         now, hosted, runs = monotonic(), self.segments.values(), self._runs.values()
         lags = [each.lag(now) for each in hosted]
         known = [lag for lag in lags if lag is not None]
         return RelayReport(
             state="draining" if self.draining else "ready" if self.ready else "waiting",
-            load=max((len(served.server.subscriptions) for served in runs), default=0),
+            load=max(self._most_subscribers + shared, 0),
             lag=max(known) if known and len(known) == len(lags) else None,
             path=list(next((served.run.path[1:] for served in runs), ())),
             filter=_shown([each.machine.wanted for each in hosted]),

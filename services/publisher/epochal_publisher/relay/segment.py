@@ -160,14 +160,23 @@ class HostedRelaySegment:
             if address is None:
                 self._cut_later(effect.passage)
                 return
-            socket = self._passages[effect.passage] = self._connected(effect.passage, address)
+            try:
+                socket = self._passages[effect.passage] = self._connected(effect.passage, address)
+            except zmq.ZMQError as error:
+                logger.warning("segment %s: what is asked for cannot be passed on: %s", self.segment, error)
+                self._cut_later(effect.passage)
+                return
         for frames in encode(effect.message):
             socket.send(frames)
 
     def _connected(self, passage: int, address: str) -> Socket:
         socket = Socket(self.context, zmq.DEALER, lambda frames: self._answered(passage, frames), self._flush)
-        socket.watch(lambda: self._cut(passage))
-        socket.zmq.connect(address)
+        try:
+            socket.watch(lambda: self._cut(passage))
+            socket.zmq.connect(address)
+        except zmq.ZMQError:
+            socket.close()
+            raise
         socket.start()
         return socket
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from typing import Any
 
-from epochal.catalog_api.requests import RegisterRelay, RelayAddresses
+from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.relay_lease import RelayLease
@@ -91,7 +91,7 @@ class _Service:
             stream=info.qualified, uid=info.uid, name=settings.name, id=settings.id, addresses=own,
             capacity=settings.capacity, upstream=settings.upstream,
         )  # fmt: skip
-        self._lease = RelayLease(self._catalog, registration, relay.report)
+        self._lease = RelayLease(self._catalog, registration, self._report)
         relay.on_ready = self._lease.ask_now
         facts = StreamFacts(self._directory.encoding, self._directory.shape)
         itself = relay.subscriptions(OwnDirectory(self._directory, relay.own_addresses))
@@ -100,6 +100,10 @@ class _Service:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run(), name="register")
             tasks.create_task(relay.serve(self._directory, self._routes), name="relay")
+
+    def _report(self) -> RelayReport:
+        readers = self._http.readers
+        return self._relay.report(0 if readers is None else readers.shared)
 
     async def _leave(self, why: str, tasks: "list[asyncio.Task[Any]]") -> None:
         """First nobody is sent here any more, then all who are here are notified."""

@@ -50,6 +50,11 @@ class EpochReaders:
         )
         self.catch_ups = ReaderPlaces(settings.max_catch_ups, settings.variable("max_catch_ups"))
 
+    @property
+    def shared(self) -> int:
+        """How many answers are under way beyond one for each subscription, which the relay knows as a subscriber."""
+        return len(self.places) - len(self.feeds) - len(self.catch_ups)
+
     async def close(self) -> None:
         """End all waits; what is being written is still written."""
         self.catch_ups.end_all()
