@@ -1,13 +1,13 @@
 """P17: what relays take off a publisher, what they cost themselves, and what they add to the way of a record."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 from harness.bench import Bench, Served
-from harness.processes import cpu_seconds, role
+from harness.processes import Role, cpu_seconds, role
 from harness.rounds import Ratio, middle, percentile
 from harness.tables import Table
 
@@ -19,6 +19,8 @@ BATCHES = {"128 B": 1, "2 kB": 16}
 RECORD_BYTES = 130
 """Of 128 bytes, as msgpack has them."""
 RATE = 1_000
+PACED = 500
+"""Records a second where latency is taken: four relays and all subscribers are on the same processors."""
 MESSAGES = 3_000
 TARGET, RELAY_TARGET = 0.4, 1.5
 
@@ -73,18 +75,9 @@ async def _cpu(bench: Bench, messages: int, batch: int, relays: int, cost: list[
         bench.stream("p17", push={"initialFilter": "none"}) as stream,
         _relays(bench, stream, relays) as (addresses, pids),
     ):
-        segment = stream.info.segments[0]
-        assert segment.publisher is not None
-        served = addresses or [segment.publisher.addresses]
-        size = SUBSCRIBERS // len(served)
-        crowd = {"stream": stream.info.uid, "segment": segment.id, "size": size}
-        crowd["expected"] = size * messages * batch * RECORD_BYTES
         sends = {"catalog": bench.catalog, "stream": stream.name, "rate": RATE, "messages": messages}
         with ExitStack() as stack:
-            listening = [
-                stack.enter_context(role("crowd.listen", requests=each["requests"], events=each["events"], **crowd))
-                for each in served
-            ]
+            listening = _crowd(stack, stream, addresses, SUBSCRIBERS, messages * batch * RECORD_BYTES)
             sender = stack.enter_context(role("ours.send_paced", **sends, batch=batch))
             await asyncio.gather(*(each.line() for each in listening), sender.line())
             before, of_relays = stream.cpu(), sum(map(cpu_seconds, pids))
@@ -92,6 +85,21 @@ async def _cpu(bench: Bench, messages: int, batch: int, relays: int, cost: list[
             if pids:
                 cost.append((sum(map(cpu_seconds, pids)) - of_relays) / messages / len(pids))
             return (stream.cpu() - before) / messages
+
+
+def _crowd(
+    stack: ExitStack, stream: Served, relays: Sequence[Mapping[str, str]], size: int, expected: int = 0
+) -> list[Role]:
+    """So many subscribers, of relays or of the publisher; they tell when each has had `expected` bytes."""
+    segment = stream.info.segments[0]
+    assert segment.publisher is not None
+    served = relays or [segment.publisher.addresses]
+    each = size // len(served)
+    crowd = {"stream": stream.info.uid, "segment": segment.id, "size": each, "expected": each * expected}
+    return [
+        stack.enter_context(role("crowd.listen", requests=one["requests"], events=one["events"], **crowd))
+        for one in (served if each else ())
+    ]
 
 
 @asynccontextmanager
@@ -108,27 +116,33 @@ async def _relays(bench: Bench, stream: Served, count: int) -> AsyncIterator[tup
 
 
 async def _latency(bench: Bench) -> Table:
-    messages = bench.many(MESSAGES)
-    ages: dict[str, list[list[float]]] = {"direct": [], "relay": []}
-    await bench.in_turn({via: partial(_aged, bench, messages, via, taken) for via, taken in ages.items()})
     rows = []
-    for name, share in (("p50", 0.5), ("p99", 0.99)):
-        figures = {via: [percentile(taken, share) for taken in rounds] for via, rounds in ages.items()}
-        cells = [f"{1000 * middle(taken):.2f}" for taken in figures.values()]
-        rows.append([name, *cells, str(Ratio.of(figures["relay"], figures["direct"]))])
+    for name, relays, crowd in (("", 1, 0), (f", one of {SUBSCRIBERS}", RELAYS, SUBSCRIBERS)):
+        ages: dict[int, list[list[float]]] = {0: [], relays: []}
+        messages = bench.many(MESSAGES)
+        await bench.in_turn(
+            {f"{each} relays": partial(_aged, bench, messages, each, crowd, taken) for each, taken in ages.items()}
+        )
+        for percent, share in (("p50", 0.5), ("p99", 0.99)):
+            figures = [[percentile(taken, share) for taken in rounds] for rounds in ages.values()]
+            cells = [f"{1000 * middle(taken):.2f}" for taken in figures]
+            rows.append([percent + name, *cells, str(Ratio.of(figures[1], figures[0]))])
     headings = ["", "straight, ms", "through a relay, ms", "through a relay over straight"]
-    return Table("P17, latency", f"P17: latency of records at {RATE:,} a second", headings, rows)
+    return Table("P17, latency", f"P17: latency of records at {PACED:,} a second", headings, rows)
 
 
-async def _aged(bench: Bench, messages: int, via: str, ages: list[list[float]]) -> float:
+async def _aged(bench: Bench, messages: int, relays: int, crowd: int, ages: list[list[float]]) -> float:
+    """The ages of records at one subscriber, beside a `crowd` of others that are divided over the relays."""
     async with (
         bench.stream("p17", push={"initialFilter": "none"}) as stream,
-        _relays(bench, stream, int(via == "relay")),
+        _relays(bench, stream, relays) as (addresses, _),
     ):
         to: dict[str, Any] = {"catalog": bench.catalog, "stream": stream.name, "messages": messages}
-        with role("ours.receive_aged", **to, via=via) as receiver:
+        with ExitStack() as stack:
+            await asyncio.gather(*(each.line() for each in _crowd(stack, stream, addresses, crowd)))
+            receiver = stack.enter_context(role("ours.receive_aged", **to, via="relay" if relays else "direct"))
             await receiver.line()
-            with role("ours.send_paced", **to, rate=RATE):
-                taken = (await receiver.line())["ages"]
-                ages.append(taken[len(taken) // 10 :])
-                return 1000 * percentile(ages[-1], 0.99)
+            stack.enter_context(role("ours.send_paced", **to, rate=PACED))
+            taken = (await receiver.line())["ages"]
+            ages.append(taken[len(taken) // 10 :])
+            return 1000 * percentile(ages[-1], 0.99)
