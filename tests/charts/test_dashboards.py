@@ -25,6 +25,17 @@ def queries(dashboard: Any) -> list[str]:
     return found + [each["query"] for each in variables if isinstance(each, dict)]
 
 
+def rows(dashboard: Any) -> dict[str, list[Any]]:
+    """The panels of each row, by its title."""
+    found: dict[str, list[Any]] = {}
+    for panel in dashboard["panels"]:
+        if panel["type"] == "row":
+            found[panel["title"]] = []
+        else:
+            [*found.values()][-1].append(panel)
+    return found
+
+
 def metrics(query: str) -> set[str]:
     """The names of metrics in a query: what is neither a function, a label, nor inside quotes or brackets."""
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)|, stream\)", " ", query)
@@ -52,6 +63,26 @@ def test_panels_have_names_of_their_own_and_lie_side_by_side(path: Path):
     ]
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_rows_and_their_panels_are_listed_from_top_to_bottom(path: Path):
+    """Grafana puts a panel into the row above it, wherever the file has it."""
+    panels = json.loads(path.read_text())["panels"]
+    places = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in panels]
+    assert places == sorted(places)
+    assert all(panel["gridPos"]["w"] == 24 for panel in panels if panel["type"] == "row")
+
+
+def test_the_row_of_relays_shows_what_they_measure():
+    shown = rows(json.loads((CHART / "files" / "dashboards" / "epochal.json").read_text()))["Relays"]
+    asked = {name for query in queries({"panels": shown, "templating": {"list": []}}) for name in metrics(query)}
+    measured = {name for name in DOCUMENTED if name.startswith("epochal_relay_")}
+    assert len(measured) > 20
+    assert asked == measured - {
+        "epochal_relay_pushed_messages_total",  # the bytes of the same are there
+        "epochal_relay_discarded_peers",  # so are refusals, by their reason
+    }
 
 
 def test_the_chart_brings_it_whole_where_grafana_looks():
