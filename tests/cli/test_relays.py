@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
 from epochal.cli.commands import doctor
@@ -31,6 +32,7 @@ def test_relays_are_listed_and_described(run, declared, catalog: str) -> None:
     stream = declared(segments=1)
     assert "no relays" in run("get", "relays", stream).err
     assert "Relays:" not in run("describe", "stream", stream).out
+    assert json.loads(run("describe", "stream", stream, "-o", "json").out)["listed_relays"] == []
     asyncio.run(register(catalog, stream, f"{stream}-1", load=3, lag=0.25, filter="delay/"))
     asyncio.run(register(catalog, stream, f"{stream}-2", DEAD, state="waiting", path=["hub-0", "hub-1"]))
     header, first, second = run("get", "relays", stream).out.splitlines()
@@ -48,6 +50,20 @@ def test_relays_are_listed_and_described(run, declared, catalog: str) -> None:
         f"  {stream}-1:  eu, ready, load 3/100, lag 0.2 s, path direct, reads delay/",
         f"  {stream}-2:  eu, waiting, load 0/100, lag -, path hub-0,hub-1, reads everything",
     ]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_described_stream_as_a_document_has_its_relays(run, declared, catalog: str, form: str) -> None:
+    stream = declared(segments=1)
+    asyncio.run(register(catalog, stream, f"{stream}-1", load=3, lag=0.25, filter="delay/"))
+    asyncio.run(register(catalog, stream, f"{stream}-2", DEAD, state="waiting", path=["hub-0", "hub-1"]))
+    item = yaml.safe_load(run("describe", "stream", stream, "-o", form).out)
+    shown = ("name", "state", "load", "capacity", "lag", "path", "filter")
+    assert {relay["id"]: tuple(relay[field] for field in shown) for relay in item["listed_relays"]} == {
+        f"{stream}-1": ("eu", "ready", 3, 100, 0.25, [], "delay/"),
+        f"{stream}-2": ("eu", "waiting", 0, 100, None, ["hub-0", "hub-1"], ""),
+    }
+    assert item["relays"] == 2, "the catalog's own fields are as they were"
 
 
 def test_sub_reads_on_the_way_that_is_chosen(run, declared, catalog: str) -> None:

@@ -36,8 +36,8 @@ Examples:
 "Held back" shows what keeps the times at the frontier from completing: a writer that is open there and has not
 advanced, writers that are still to open or to come back, or a segment without a publisher. The rest is what was
 declared, each segment with its publisher, frontier, counters and channels, and declared fields whose function is
-planned. With -o json and -o yaml the catalog's own object, in which "held_back" says the same; -o wide adds addresses
-and exact key ranges."""
+planned. With -o json and -o yaml the catalog's own object, in which "held_back" says the same, and beside its fields
+"listed_relays", the stream's relays as `epochal get relays` has them; -o wide adds addresses and exact key ranges."""
 
 _KEYS = 2**64
 
@@ -61,17 +61,20 @@ async def _describe(streams: list[tuple[str, str]], output: Format, url: str | N
     async with open_documents(url, timeout) as documents:
         for number, name in enumerate(streams):
             item = await documents.stream(*name)
+            if output is Format.NAME:
+                print(printable(f"stream/{STREAMS.key(item)}"))
+                continue
+            # A catalog of an earlier version counts no relays, and has no list of them.
+            relays = await documents.all(f"{stream_path(*name)}/relays") if item.get("relays") else []
             if output.is_document:
                 if number and output is Format.YAML:
                     print("---")
-                print_document(item, output is Format.YAML)
-            elif output is Format.NAME:
-                print(printable(f"stream/{STREAMS.key(item)}"))
+                print_document({**item, "listed_relays": relays}, output is Format.YAML)
             else:
                 print("\n" if number else "", end="")
                 print_stream(item, wide=output is Format.WIDE)
-                if item.get("relays"):
-                    _print_relays(await documents.all(f"{stream_path(*name)}/relays"))
+                if relays:
+                    _print_relays(relays)
 
 
 def print_stream(item: Document, *, wide: bool) -> None:
