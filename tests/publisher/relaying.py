@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import jsonschema_rs
 
 import epochal
 from epochal.protocol.times import TimeShape
 from epochal.service.telemetry import ServiceTelemetry
+from epochal_publisher.relay.epochs import openapi
 from epochal_publisher.relay.epochs.answers import EpochReaders, StreamFacts
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.http import RelayHttp
 
 PATIENCE = 60
 """Seconds."""
+
+
+_ITEM = jsonschema_rs.validator_for({"$ref": "#/components/schemas/Item", "components": {"schemas": openapi.SCHEMAS}})
 
 
 @dataclass
@@ -48,7 +53,7 @@ class Relaying:
         async with self.web.get(f"{self.url}/v1/epochs", params=query, headers=named) as answer:
             text = await answer.text()
             if answer.status == 200:
-                return 200, [json.loads(line) for line in text.splitlines()]
+                return 200, [checked(json.loads(line)) for line in text.splitlines()]
             return answer.status, json.loads(text) if text else None
 
     async def lines(self, **query: str) -> list[dict[str, Any]]:
@@ -71,7 +76,16 @@ async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Event]:
         fields = dict(line.split(": ", 1) for line in block.decode().splitlines())
         if "retry" in fields:
             continue
-        yield Event(fields.get("event", ""), fields.get("id"), json.loads(fields.get("data", "{}")))
+        event = Event(fields.get("event", ""), fields.get("id"), json.loads(fields.get("data", "{}")))
+        if event.kind:
+            assert checked(event.data)["kind"] == event.kind
+        yield event
+
+
+def checked(item: dict[str, Any]) -> dict[str, Any]:
+    """`item`, which is as the OpenAPI document says: so every kind that a test is sent is there."""
+    _ITEM.validate(item)
+    return item
 
 
 async def blocks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

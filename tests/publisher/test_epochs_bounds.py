@@ -239,6 +239,14 @@ def test_every_setting_is_described_with_its_default() -> None:
         assert rows[f"EPOCHAL_RELAY_{name.upper()}"].strip() == shown, name
 
 
+def test_every_kind_is_in_the_document_and_in_the_table() -> None:
+    """What is sent is compared with the document wherever a test reads it, in `relaying`."""
+    page = (DOCS / "http.md").read_text(encoding="utf-8").split("\n## Whole epochs\n")[1].split("\n### ")[0]
+    table = re.findall(r"^\| `([a-z]+)` \| .*\|$", page.split("| `kind` |")[1].split("\n\n")[0], re.MULTILINE)
+    assert sorted(openapi.SCHEMAS["Item"]["properties"]["kind"]["enum"]) == sorted(table)
+    assert "refused" in table
+
+
 def test_every_refusal_is_in_the_table() -> None:
     page = (DOCS / "http.md").read_text(encoding="utf-8").split("### Refusals of a relay")[1].split("\n## ")[0]
     table = {

@@ -5,6 +5,7 @@ E15-E18, F18; Q5, Q7.
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -160,7 +161,8 @@ class _Answer:
             return  # the client connects again, with the id before this epoch
         except EpochalError as error:
             if not error.retryable:
-                await response.write(b"event: refused\ndata: " + (errors.answer(error).text or "").encode() + b"\n\n")
+                for event in encoding.refused(json.loads(errors.answer(error).text or "{}")).events():
+                    await response.write(event)
 
     async def _quiet(self, response: web.StreamResponse, session: Session, heartbeat: float) -> None:
         """There is nothing to hand out: say how far the stream is, if that is new."""

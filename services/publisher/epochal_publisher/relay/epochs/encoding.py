@@ -4,8 +4,9 @@ Separate from the routes because an outcome is encoded once for all readers, whi
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Self
 
 from epochal.client.subscriber.values import Data, Epoch, EpochAborted, Gap
@@ -20,6 +21,19 @@ PART = 2**20
 Item = Epoch | EpochAborted | Gap
 
 
+class Kind(StrEnum):
+    """What an object says, its field `kind`: all that there are."""
+
+    EPOCH = "epoch"
+    PART = "part"
+    ABORTED = "aborted"
+    GAP = "gap"
+    FRONTIER = "frontier"
+    COMPLETE = "complete"
+    REFUSED = "refused"
+    """Only in server-sent events: where an answer as JSON lines cannot go on, the status of the next one says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Something that readers are given: JSON objects, all but the last of kind `part`, and the cursor after it.
@@ -27,13 +41,13 @@ class Outcome:
     The parts have no id: one who lost his connection between them has none of the epoch (F18).
     """
 
-    kind: str
+    kind: Kind
     bodies: tuple[bytes, ...]
     id: str = ""
     """The cursor after it; empty for a gap, and for a cursor that is too long."""
 
     @classmethod
-    def behind(cls, kind: str, bodies: tuple[bytes, ...], after: Cursor) -> Self:
+    def behind(cls, kind: Kind, bodies: tuple[bytes, ...], after: Cursor) -> Self:
         """An outcome with the cursor after it as its id; one that is too long is none, and the last body says so."""
         text = text_of(after)
         if len(text) <= MOST_ID:
@@ -61,13 +75,18 @@ class Outcome:
 
 def frontier(cursor: Cursor) -> Outcome:
     """How far the stream is complete."""
-    body = to_line({"kind": "frontier", "frontier": _times(cursor.frontier)})
-    return Outcome.behind("frontier", (body,), cursor)
+    body = to_line({"kind": Kind.FRONTIER, "frontier": _times(cursor.frontier)})
+    return Outcome.behind(Kind.FRONTIER, (body,), cursor)
 
 
 def complete(cursor: Cursor) -> Outcome:
     """The stream is complete: nothing follows."""
-    return Outcome.behind("complete", (to_line({"kind": "complete"}),), cursor)
+    return Outcome.behind(Kind.COMPLETE, (to_line({"kind": Kind.COMPLETE}),), cursor)
+
+
+def refused(problem: Mapping[str, Any]) -> Outcome:
+    """Nothing follows, and a problem document says why."""
+    return Outcome(Kind.REFUSED, (to_line({"kind": Kind.REFUSED, **problem}),))
 
 
 class EpochEncoder:
@@ -82,10 +101,10 @@ class EpochEncoder:
             case Epoch():
                 return tuple(self._epoch(item))
             case EpochAborted():
-                return (to_line({"kind": "aborted", "time": to_json(item.time)}),)
+                return (to_line({"kind": Kind.ABORTED, "time": to_json(item.time)}),)
             case Gap():
                 gap = {"segment": item.segment, "incarnation": item.incarnation, "seq": item.seq}
-                return (to_line({"kind": "gap", **gap, "below": _times(item.below)}),)
+                return (to_line({"kind": Kind.GAP, **gap, "below": _times(item.below)}),)
 
     def _epoch(self, epoch: Epoch) -> Iterator[bytes]:
         time = to_line(to_json(epoch.time))

@@ -6,6 +6,7 @@ from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths,
 from epochal.service.openapi import document as whole
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.openapi import BATCH_FIELDS, PROBLEM_FIELDS, TIME, TIMES, described
+from epochal_publisher.relay.epochs.encoding import Kind
 from epochal_publisher.relay.epochs.ring import MOST_ID
 
 _INT: Shape = {"type": "integer"}
@@ -17,9 +18,9 @@ SCHEMAS: dict[str, Shape] = {
         "A batch of records, as its writer appended it", "segment topic", segment=_SEGMENT, **BATCH_FIELDS
     ),
     "Item": described(
-        "One line or event; which fields it has is told by its kind",
+        "One line or event; its kind says which fields it has: those of a Problem where it is `refused`",
         "kind",
-        kind={"enum": ["epoch", "part", "aborted", "frontier", "gap", "complete"]},
+        kind={"enum": [kind.value for kind in Kind]},
         time=reference("Time"),
         batches={"type": "array", "items": reference("Batch")},
         parts={**_INT, "description": "How many parts of this epoch came before"},
@@ -33,6 +34,7 @@ SCHEMAS: dict[str, Shape] = {
             "description": f"Where to go on; null if it is longer than {MOST_ID} bytes. Events have it as their id",
         },
         cursor_bytes={**_INT, "description": "How long it is, where it is null"},
+        **PROBLEM_FIELDS,  # of `refused`
     ),
     "Problem": described(
         "Why it was refused: `code` is stable", "type title status detail code retryable", **PROBLEM_FIELDS

@@ -11,7 +11,7 @@ from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.client.subscriber.values import Epoch, EpochAborted
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
+from epochal_publisher.relay.epochs.encoding import EpochEncoder, Kind, Outcome
 from epochal_publisher.relay.epochs.reader import Since
 
 OpenSubscription = Callable[[Sequence[bytes] | None, Sequence[bytes], Since | None], Subscription]
@@ -52,7 +52,7 @@ class Source:
 
     def gap(self) -> Outcome | None:
         """The next gap that was found and not returned yet."""
-        self._gaps += [Outcome("gap", self._encoder.bodies(gap)) for gap in self._subscription.gaps()]
+        self._gaps += [Outcome(Kind.GAP, self._encoder.bodies(gap)) for gap in self._subscription.gaps()]
         return self._gaps.popleft() if self._gaps else None
 
     async def fetch(self, seconds: float) -> bool:
@@ -82,7 +82,7 @@ class Source:
         self._hand = None
         hand.state = GIVEN
         after = self._subscription.cursor()
-        return Outcome.behind("epoch" if isinstance(hand.item, Epoch) else "aborted", bodies, after), after
+        return Outcome.behind(Kind.EPOCH if isinstance(hand.item, Epoch) else Kind.ABORTED, bodies, after), after
 
     async def _encode(self, item: Epoch | EpochAborted) -> tuple[bytes, ...]:
         """On a thread if it is large, and one at a time: memory and processor are for others, too."""
