@@ -162,6 +162,21 @@ def test_a_view_that_the_publisher_has_forgotten_begins_anew(wire_up):
     assert stream.reader.epochs() == [(1, [b"b0"] * 3 + [b"b1"] * 3)]
 
 
+@pytest.mark.rule("N12", "N15")
+def test_a_view_that_is_forgotten_between_two_steps_mutes_nothing(wire_up):
+    stream = stepwise(wire_up, BOTH)
+    stream.publish(0, b"a")
+    assert len(stream.wiring.servers["0"].views) == 1
+    stream.wiring.tick(2 * FRESH + 2)
+    assert len(stream.wiring.servers["0"].views) == 0
+    for topic in (b"b", b"b", b"a", b"b", b"a", b"b"):
+        stream.publish(0, topic)
+    stream.wiring.tick(1)
+    assert channels(stream) == [BOTH]
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0"] * 3 + [b"a1"] * 3 + [b"b0"] * 4 + [b"b1"] * 4)]
+
+
 def test_a_join_after_a_loss_is_sent_what_the_view_has(wire_up):
     stream = stepwise(wire_up)
     converge(stream)

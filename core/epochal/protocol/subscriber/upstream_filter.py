@@ -11,6 +11,7 @@ Sources: rules N11, N12, F2-F6, F12; *Generalized subscription upstreaming* on t
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber.channel_change import as_prefixes
@@ -70,8 +71,8 @@ class UpstreamFilter:
         """None where nothing is told step by step."""
         self._joined_view = EVERYTHING
         """What the publisher's view was at the last join, as far as it was confirmed."""
-        self._asked_at = now
-        """When a request was sent last."""
+        self._asked_at = inf
+        """When a request was sent last for this view; in the future before the first one."""
 
     @property
     def _wanted(self) -> TopicFilter:
@@ -103,6 +104,7 @@ class UpstreamFilter:
         self._view += self._trie is not None
         steps = self._can_filter and not self._refused and not self._is_named
         self._trie = SubscriberTrie(self._wanted, {b"": True}) if steps else None
+        self._asked_at = inf
         self.stepping = self._trie is not None
 
     # ---- joining ----
@@ -193,6 +195,8 @@ class UpstreamFilter:
 
     def take(self, segment: str, now: float) -> list[m.Filter]:
         """The steps to be sent now."""
+        if self._trie is not None and self._is_stale(now) and not self._trie.converged:
+            self._begin_view()  # one that was forgotten would lack the steps before these
         if self._trie is None:
             return []
         if self._trie.waits and now - self._asked_at >= self._times.again:
