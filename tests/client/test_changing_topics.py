@@ -122,6 +122,28 @@ async def test_a_publisher_that_is_killed_and_a_cursor_with_other_topics_tear_no
             assert topics_of(epoch) == dict.fromkeys(TOPICS, 3)
 
 
+@pytest.mark.rule("F2", "F6", "F10", "N14")
+async def test_who_wants_more_topics_than_a_hello_names_is_sent_these_and_no_other_from_the_first_batch_on(
+    services,
+) -> None:
+    stream = await services.stream(segments=2, push={"initialFilter": "none"})
+    wanted = [b"x%d/" % number for number in range(300)]
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream, topics=[b"a", *wanted]) as sub,
+    ):
+        await sub.ready.wait()
+        epochs = sub.epochs()
+        await publish(writer, range(1))
+        assert topics_of(await anext(epochs)) == {b"a": 3}
+        assert (sub._report()[1]["unwanted_bytes"], sub._report()[1]["firehose_bytes"]) == (0, 0)
+        await sub.change(topics=[b"a", b"bb", *wanted])
+        await publish(writer, range(1, 2))
+        assert topics_of(await anext(epochs)) == {b"a": 3, b"bb": 3}
+        assert (sub._report()[1]["unwanted_bytes"], sub._report()[1]["firehose_bytes"]) == (0, 0)
+
+
 @pytest.mark.rule("N3", "N20")
 async def test_prefixes_are_counted_and_what_is_none_is_refused(services) -> None:
     stream = await services.stream(push={"initialFilter": "none"})

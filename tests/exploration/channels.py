@@ -14,6 +14,7 @@ Sources: rules F6-F10, E14-E17, E19.
 import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, product
@@ -26,6 +27,7 @@ from tests.exploration.tries import reach
 from tests.simulation.order import minimal
 from tests.simulation.stories import Topics
 
+from epochal.protocol import messages as m
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
@@ -57,6 +59,8 @@ class Bounds:
     history: bool = True
     firehose: bool = False
     """Whether the publishers send everything at first, or what the hello names."""
+    hello_entries: int = m.MAX_FILTER_ENTRIES
+    """The most prefixes that a message names; with 0, every filter is told before a join."""
     reads: bool = True
     """Whether the application takes an epoch as soon as it can, or some time later."""
 
@@ -421,8 +425,22 @@ class Explored:
     trapped: list[str] = field(default_factory=list)
 
 
+class Limits(Protocol):
+    """What all bounds have."""
+
+    @property
+    def hello_entries(self) -> int:
+        """The most prefixes that a message names."""
+        ...
+
+
 class Searched(Protocol[S]):
     """What is searched."""
+
+    @property
+    def bounds(self) -> Limits:
+        """How much may happen."""
+        ...
 
     def start(self) -> S:
         """The first state."""
@@ -457,9 +475,20 @@ def explore(search: Searched[S]) -> Explored:
     """
     gc.disable()
     try:
-        return _explored(search)
+        with limited(search.bounds):
+            return _explored(search)
     finally:
         gc.enable()
+
+
+@contextmanager
+def limited(bounds: Limits) -> Iterator[None]:
+    """Messages name no more than that."""
+    limit, m.MAX_FILTER_ENTRIES = m.MAX_FILTER_ENTRIES, bounds.hello_entries
+    try:
+        yield
+    finally:
+        m.MAX_FILTER_ENTRIES = limit
 
 
 def _explored(search: Searched[S]) -> Explored:

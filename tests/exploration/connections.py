@@ -12,6 +12,7 @@ Sources: rules F6-F8, F10, F11, E14; docs/protocol.md.
 import pickle
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import google_crc32c
@@ -395,7 +396,8 @@ def set_back(follower: Follower) -> None:
     if follower._change is not None:
         follower._change.since = 0.0
     upstream = follower._upstream
-    upstream._joined_at = upstream._may_change_at = upstream._changed_at = upstream._asked_at = 0.0
+    upstream._joined_at = upstream._may_change_at = upstream._changed_at = 0.0
+    upstream._asked_at = inf if upstream._asked_at == inf else 0.0
 
 
 _NOT_OF_A_FOLLOWER = frozenset(

@@ -71,6 +71,8 @@ class Bounds:
     queue: int = 1
     """How many pushed messages may wait at a client of the origin before the next event comes."""
     history: bool = True
+    hello_entries: int = m.MAX_FILTER_ENTRIES
+    """The most prefixes that a message names; with 0, every filter is told before a join."""
     lingers: bool = True
     """Whether relays go on asking for topics that nobody wants any more."""
     memory: int = 2**20

@@ -14,6 +14,7 @@ SMALL: list[tuple[dict[str, Any], int]] = [
     ({"moves": 1, "log": "a0", "lingers": False}, 4_522),
     ({"late": 1, "deaths": 1, "log": "a3 a5 !5 6", "before": 2, "wanted": "a"}, 22_664),
     ({"moves": 2, "log": "", "ways": ("a:oc", "b:oa", "c:b", "s:")}, 10_938),
+    ({"hello_entries": 0, "late": 1, "log": "a0 1", "wanted": "a"}, 1_493),
 ]
 LARGE: list[tuple[dict[str, Any], int]] = [
     ({"changes": 1, "log": "a0 1", "wanted": "a"}, 167_036),
@@ -21,6 +22,7 @@ LARGE: list[tuple[dict[str, Any], int]] = [
     ({"moves": 1, "log": "a0", "ways": ("a:o", "b:ao", "s:b")}, 30_858),
     ({"restarts": 1, "log": "a0", "ways": CHAIN}, 50_668),
     ({"deaths": 1, "log": "a0", "ways": CHAIN}, 25_235),
+    ({"hello_entries": 0, "late": 1, "deaths": 1, "log": "a3 a5 !5 6", "before": 2, "wanted": "a"}, 38_334),
 ]
 
 

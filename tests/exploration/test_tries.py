@@ -9,6 +9,7 @@ SMALL: list[tuple[dict[str, Any], int]] = [
     ({"changes": 2}, 15_793),
     ({"changes": 2, "firehose": False}, 640),
     ({"changes": 2, "window": 1}, 4_055),
+    ({"changes": 2, "hurries": True}, 1_255),
     ({"changes": 1, "losses": 1, "copies": 1}, 16_308),
     ({"changes": 1, "copies": 1, "overtakings": 1}, 11_623),
     ({"changes": 1, "losses": 1, "restarts": 1}, 5_401),
@@ -17,6 +18,7 @@ SMALL: list[tuple[dict[str, Any], int]] = [
 LARGE: list[tuple[dict[str, Any], int]] = [
     ({"depth": 3, "changes": 1, "losses": 1, "overtakings": 1}, 33_291),
     ({"changes": 2, "losses": 1}, 68_384),
+    ({"changes": 2, "losses": 1, "hurries": True}, 5_110),
     ({"changes": 1, "losses": 1, "copies": 1, "overtakings": 1, "restarts": 1}, 81_730),
     ({"alphabet": b"a", "changes": 3, "losses": 1, "copies": 1, "overtakings": 1}, 85_061),
 ]

@@ -44,6 +44,8 @@ class Bounds:
     window: int = 2
     firehose: bool = True
     """Whether a publisher sends everything at first, or what the hello names."""
+    hurries: bool = False
+    """Whether no batch comes, and all steps are taken for which there is room."""
 
     @property
     def topics(self) -> list[bytes]:
@@ -105,7 +107,7 @@ class State:
 
     def fair(self) -> Iterator["State"]:
         """What happens by itself: batches, messages in order, and a timer where nothing is on its way."""
-        for topic in self.left.topics:
+        for topic in () if self.left.hurries else self.left.topics:
             if self.publisher.filter.wants(topic):
                 after = self.fork(subscriber=True)
                 asked = len(after.requests)
@@ -176,6 +178,8 @@ class State:
 
     def sent(self) -> None:
         """What the subscriber wants sent is on its way."""
+        if self.left.hurries:
+            self.subscriber.hurry()
         self.requests = (*self.requests, *self.subscriber.take())
 
     # ---- what must hold ----

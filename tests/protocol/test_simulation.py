@@ -134,16 +134,19 @@ def test_fresh_seeds_keep_every_rule() -> None:
 
 
 CHANGING: dict[str, Any] = {"filtering": 1.0, "change_rate": 0.5}
+TOLD: dict[str, Any] = {"hello_entries": 0, "whole_filter": True}
+"""Every filter is too long for a hello."""
 
 
 @pytest.mark.rule("E16", "E18", "E19", "F6", "F7", "F8", "F9", "F10")
-@pytest.mark.parametrize("stored", [{}, DURABLE], ids=["in memory", "on disk"])
-def test_fresh_seeds_keep_every_rule_while_readers_change_their_topics(stored: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [{}, DURABLE, TOLD], ids=["in memory", "on disk", "long filters"])
+def test_fresh_seeds_keep_every_rule_while_readers_change_their_topics(more: dict[str, Any]) -> None:
     base = random.SystemRandom().randrange(2**40)
-    changing = {**CHANGING, **stored, "whole_filter": base % 3 > 0}
+    changing = {**CHANGING, "whole_filter": base % 3 > 0, **more}
     print(f"seeds {base} to {base + CHANGED - 1} with {changing}")
     reports = [simulate(seed, **changing) for seed in range(base, base + CHANGED)]
     check_tried(reports, *OFTEN, "changed", "widened", "rejoined")
+    assert more is not TOLD or tried(reports)["told"]
 
 
 RELAYED: dict[str, Any] = {"relays": 2, "relay_faults": 0.05, "filtering": 0.95, "change_rate": 1.5, "subscribers": 6}
@@ -159,7 +162,11 @@ RELAY_TRIED = (
 
 
 @pytest.mark.rule("E16", "E17", "E24", "F8", "F13", "F14", "F15", "F16", "F17", "N18")
-@pytest.mark.parametrize("way", [RELAYED, CHAINED, {**RELAYED, **DURABLE}], ids=["two", "three", "on disk"])
+@pytest.mark.parametrize(
+    "way",
+    [RELAYED, CHAINED, {**RELAYED, **DURABLE}, {**RELAYED, **TOLD}],
+    ids=["two", "three", "on disk", "long filters"],
+)
 def test_fresh_seeds_keep_every_rule_while_readers_go_through_relays(way: dict[str, Any]) -> None:
     base = random.SystemRandom().randrange(2**40)
     print(f"seeds {base} to {base + RELAYS - 1} with {way}")
@@ -194,8 +201,10 @@ def test_many_fresh_seeds_keep_every_rule() -> None:
         stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + OF_LOGS), chunksize=CHUNK))
         lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + OF_LOGS), chunksize=CHUNK))
         changing = list(pool.map(partial(simulate, **CHANGING), range(base, base + MANY // 3), chunksize=CHUNK))
+        changing += pool.map(partial(simulate, **CHANGING, **TOLD), range(base, base + MANY // 6), chunksize=CHUNK)
         relayed = list(pool.map(partial(simulate, **RELAYED), range(base, base + MANY // 4), chunksize=CHUNK))
         relayed += pool.map(partial(simulate, **CHAINED), range(base, base + MANY // 8), chunksize=CHUNK)
+        relayed += pool.map(partial(simulate, **{**RELAYED, **TOLD}), range(base, base + MANY // 8), chunksize=CHUNK)
     check_tried(reports, *TRIED)
     check_tried(stored, *TRIED_ON_DISK)
     check_tried(lax, *TRIED_ON_DISK, "lost")

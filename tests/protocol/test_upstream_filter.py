@@ -1,6 +1,7 @@
 """Everything is pushed at first; what is not wanted is turned away step by step, and what is wanted never."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from epochal.errors import LimitExceeded, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.publisher import views
 from epochal.protocol.publisher.effects import SendAnswers
+from epochal.protocol.publisher.server import SegmentServer
 from epochal.protocol.publisher.views import Views
 from epochal.protocol.subscriber.effects import Request
 from epochal.protocol.subscriber.follower import FollowerSettings
@@ -162,6 +164,19 @@ def test_a_view_that_the_publisher_has_forgotten_begins_anew(wire_up):
     assert stream.reader.epochs() == [(1, [b"b0"] * 3 + [b"b1"] * 3)]
 
 
+@pytest.mark.rule("F6", "N15")
+def test_who_wanted_everything_for_a_while_is_led_to_its_channel_again(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    stream.change(None)
+    assert channels(stream) == [EVERYTHING]
+    stream.change(A)
+    for topic in (b"b", b"a", b"b", b"a"):
+        stream.publish(0, topic)
+    stream.wiring.tick(1)
+    assert channels(stream, "0") == channels(stream, "1") == [A]
+
+
 @pytest.mark.rule("N12", "N15")
 def test_a_view_that_is_forgotten_between_two_steps_mutes_nothing(wire_up):
     stream = stepwise(wire_up, BOTH)
@@ -187,22 +202,6 @@ def test_a_join_after_a_loss_is_sent_what_the_view_has(wire_up):
     assert channels(stream) == [A]
     stream.writer.advance(1)
     assert stream.reader.epochs() == [(0, [b"a0"] * 5 + [b"a1"] * 3)]
-
-
-def test_a_filter_that_is_too_large_for_a_hello_goes_step_by_step(wire_up):
-    many = TopicFilter([b"a", *(b"x%d/" % n for n in range(m.MAX_FILTER_ENTRIES))])
-    stream = Stream(wire_up, None)
-    stream.wiring.readers.clear()
-    stream.options["settings"] = QUICK
-    stream.reader = stream.join(many)
-    assert channels(stream) == [EVERYTHING]
-    for _ in range(50):
-        stream.publish(0, b"b", *[b"a"] * 7)
-    stream.wiring.tick(1)
-    assert channels(stream) == [many]
-    stream.change(A)
-    stream.wiring.tick(2)
-    assert channels(stream) == [A]
 
 
 @pytest.mark.rule("N13")
@@ -265,6 +264,283 @@ def test_a_filter_that_the_publisher_had_is_named_when_it_may_be_forgotten(wire_
     stream.reader.losing.clear()
     stream.publish(0, b"a", segments="0")
     assert channels(stream) == [A]  # joined again, and not by way of everything
+
+
+# ---- what a hello cannot name, where nothing is to be sent before it is known ----
+
+LONG = TopicFilter([b"a", *(b"x%d/" % number for number in range(m.MAX_FILTER_ENTRIES))])
+LONGER = LONG.union(B)
+MANY = len(LONG) + 1
+"""Steps to it from everything: each prefix is subscribed to, and "" is reset."""
+
+
+class Line:
+    """What passes between readers and publishers. `arrives`: how often a step does."""
+
+    def __init__(self, stream: Stream, arrives: Callable[[str, m.Filter], int] = lambda segment, step: 1) -> None:
+        self.asked: dict[str, list[m.Message]] = {"0": [], "1": []}
+        self._arrives = arrives
+        stream.wiring.arrives = self._takes
+
+    def _takes(self, segment: str, message: m.Message) -> int:
+        self.asked[segment].append(message)
+        return self._arrives(segment, message) if isinstance(message, m.Filter) else 1
+
+    def of(self, kind: type, segment: str = "0") -> list[Any]:
+        return [each for each in self.asked[segment] if type(each) is kind]
+
+
+def named(
+    wire_up: Any, topics: TopicFilter = LONG, arrives: Callable[[str, m.Filter], int] = lambda segment, step: 1
+) -> tuple[Stream, Line]:
+    """A reader whose publishers are told what it wants before it joins."""
+    stream = Stream(wire_up, None)
+    stream.wiring.readers.clear()
+    line = Line(stream, arrives)
+    stream.options["settings"] = QUICK
+    stream.reader = stream.join(topics)
+    return stream, line
+
+
+@pytest.mark.rule("F2", "F6", "N4", "N14")
+def test_a_filter_that_is_too_long_for_a_hello_is_told_before_the_join_and_no_batch_is_needed(wire_up):
+    stream, line = named(wire_up)
+    assert channels(stream, "0") == channels(stream, "1") == [LONG]
+    first, last = line.of(m.Hello)
+    assert (first.filter, last.filter) == (((), ()), None)
+    assert [type(each) for each in line.asked["0"]] == [m.Hello, *[m.Filter] * MANY, m.Hello]
+    assert all(step.number - step.oldest < WINDOW for step in line.of(m.Filter))
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1"])]
+    received = stream.reader.followers["0"].received
+    assert (received.bytes, received.unwanted_bytes, received.firehose_bytes) == (2, 0, 0)
+
+
+@pytest.mark.rule("F2", "E19")
+def test_the_snapshot_that_judges_comes_after_the_publisher_knows_a_long_filter(wire_up):
+    under_way: list[tuple[str, m.Filter]] = []
+
+    def arrives(segment: str, step: m.Filter) -> int:
+        under_way.append((segment, step))
+        return 0
+
+    stream, line = named(wire_up, arrives=arrives)
+    stream.publish(0, b"a")
+    stream.writer.advance(1)
+    stream.publish(1, b"a")
+    assert not stream.reader.machine.ready
+    while under_way:
+        assert len(under_way) <= 2 * WINDOW
+        segment, step = under_way.pop(0)
+        stream.wiring.servers[segment].receive(stream.reader.peers[segment], step, stream.wiring.now)
+        stream.wiring.run()
+    assert channels(stream, "0") == channels(stream, "1") == [LONG]
+    assert len(line.of(m.Hello)) == 2
+    stream.publish(1, b"a")
+    stream.publish(2, b"a")
+    stream.writer.advance(3)
+    assert stream.reader.epochs() == [(2, [b"a0", b"a1"])], "epoch 1 had begun, and 0 was over"
+
+
+@pytest.mark.rule("F2", "N12")
+def test_a_long_filter_that_rejects_is_told_in_full_before_the_join(wire_up):
+    all_but = TopicFilter(None, [b"x%d/" % number for number in range(m.MAX_FILTER_ENTRIES)])
+    mixed = TopicFilter([b"", b"x1/y"], [b"x%d/" % number for number in range(m.MAX_FILTER_ENTRIES)])
+    for wanted in (all_but, mixed):
+        stream, line = named(wire_up, wanted)
+        assert channels(stream, "0") == channels(stream, "1") == [wanted]
+        assert len(line.of(m.Filter)) == len(wanted) - 1  # "" is sent as it is
+
+
+@pytest.mark.rule("F4", "N8")
+def test_steps_before_the_join_that_are_lost_are_sent_again(wire_up):
+    count = itertools.count(1)
+    stream, line = named(wire_up, arrives=lambda segment, step: {7: 0, 9: 2}.get(next(count) % 11, 1))
+    before = len(line.of(m.Filter))
+    assert before < MANY
+    stream.wiring.tick(60)
+    assert channels(stream, "0") == channels(stream, "1") == [LONG]
+    assert len(line.of(m.Filter)) > MANY
+    assert not stream.reader.broke
+
+
+@pytest.mark.rule("N12", "N13")
+def test_a_publisher_that_answers_no_step_before_the_join_sends_everything_and_slows_no_other(wire_up):
+    stream, line = named(wire_up, arrives=lambda segment, step: segment == "1")
+    assert channels(stream, "1") == [LONG]
+    stream.wiring.tick(5)
+    assert channels(stream, "0") == [EVERYTHING]
+    assert len(line.of(m.Filter)) == 3 * WINDOW
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1"])]
+    assert stream.reader.followers["0"].received.firehose_bytes == 4
+    stream.wiring.tick(60)
+    assert len(line.of(m.Hello)) == 2, "and it is left alone then"
+
+
+@pytest.mark.rule("N12")
+def test_a_publisher_that_refuses_a_step_before_the_join_sends_everything(wire_up, monkeypatch):
+    monkeypatch.setattr(views, "MAX_BYTES", 0)
+    stream, line = named(wire_up)
+    assert channels(stream, "0") == channels(stream, "1") == [EVERYTHING]
+    assert len(line.of(m.Hello)) == 2
+    assert len(line.of(m.Filter)) == WINDOW
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1"])]
+
+
+@pytest.mark.rule("N12")
+def test_an_earlier_publisher_is_told_nothing_and_sends_everything(wire_up, monkeypatch):
+    monkeypatch.setattr(SegmentServer, "wanted", lambda server, peer, hello: EVERYTHING)
+    stream = Stream(wire_up, None)
+    stream.wiring.readers.clear()
+    for server in stream.wiring.servers.values():
+        server._features = ("since", "filter:receiver")
+    line = Line(stream)
+    stream.reader = stream.join(LONG)
+    assert channels(stream, "0") == channels(stream, "1") == [EVERYTHING]
+    assert [hello.filter for hello in line.of(m.Hello)] == [((), ()), None]
+    assert line.of(m.Filter) == []
+    stream.publish(0, b"a", b"b")
+    stream.change(LONGER)
+    stream.publish(1, b"a", b"b")
+    stream.writer.advance(2)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1"]), (1, [b"a0", b"a1", b"b0", b"b1"])]
+
+
+@pytest.mark.rule("F3", "F5", "F8")
+def test_a_long_filter_is_changed_without_a_batch_while_the_channel_before_is_followed(wire_up):
+    stream = Stream(wire_up)  # reader A, by its hello
+    line = Line(stream)
+    stream.change(LONGER)
+    assert len(line.of(m.Filter)) == MANY + 1
+    assert channels(stream, "0") == channels(stream, "1") == [LONGER]
+    assert not stream.reader.machine.widening
+    stream.change(LONG)  # less, so one of three steps is a while later
+    assert len(line.of(m.Filter)) == MANY + 2
+    stream.wiring.tick(6)
+    assert channels(stream, "0") == channels(stream, "1") == [LONG]
+    stream.change(LONGER)
+    assert channels(stream, "0") == channels(stream, "1") == [LONGER]
+    assert len(line.of(m.Filter)) == MANY + 3
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1", b"b0", b"b1"])]
+    stream.change(B)
+    stream.wiring.tick(6)
+    assert channels(stream, "0") == channels(stream, "1") == [B]
+    assert not any(hello.filter == ((), ()) for hello in line.of(m.Hello)), "nothing is followed in between"
+
+
+@pytest.mark.rule("N12", "F8")
+def test_where_a_change_to_a_long_filter_is_not_answered_everything_is_joined(wire_up):
+    stream = Stream(wire_up)
+    Line(stream, lambda segment, step: segment == "1")
+    stream.change(LONGER)
+    assert (channels(stream, "0"), channels(stream, "1")) == ([A], [LONGER])
+    stream.wiring.tick(5)
+    assert channels(stream, "0") == [EVERYTHING]
+    assert not stream.reader.machine.widening
+
+
+def test_a_change_before_the_join_goes_on_with_what_was_told(wire_up):
+    budget = itertools.count()
+    stream, line = named(wire_up, arrives=lambda segment, step: next(budget) < 2 * 20)
+    assert stream.reader.prefixes == {"0": set(), "1": set()}
+    stream.change(LONGER)
+    budget = itertools.count(-1000)
+    stream.wiring.tick(1)
+    assert channels(stream, "0") == channels(stream, "1") == [LONGER]
+    assert len(line.of(m.Hello)) == 2
+    assert len({step.number for step in line.of(m.Filter)}) == MANY + 1
+
+
+@pytest.mark.parametrize("shorter", [A, None])
+def test_a_change_before_the_join_to_what_a_hello_can_say_joins_at_once(wire_up, shorter):
+    stream, line = named(wire_up, arrives=lambda segment, step: 0)
+    stream.change(shorter)
+    wanted = EVERYTHING if shorter is None else shorter
+    assert channels(stream, "0") == channels(stream, "1") == [wanted]
+    assert len(line.of(m.Hello)) == 2
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    (epoch,) = stream.reader.epochs()
+    assert epoch[1] == [b"a0", b"a1", *([b"b0", b"b1"] if shorter is None else [])]
+
+
+@pytest.mark.rule("F6")
+def test_the_channel_of_a_hello_that_asked_for_nothing_is_never_joined(wire_up):
+    """The user wants less, which a hello could say, after the hello and before its welcome."""
+    stream = Stream(wire_up, None)
+    stream.wiring.readers.clear()
+    stream.reader = stream.wiring.reader(None, topics=LONG)
+    stream.wiring.arrives = lambda segment, message: 0
+    for segment in "01":
+        stream.reader.join(segment, topics=LONG, whole_filter=True)
+    follower, server = stream.reader.followers["0"], stream.wiring.servers["0"]
+    nonce, request = follower._nonce, follower._request
+    stream.change(A)
+    stream.wiring.arrives = lambda segment, message: 1
+    server.receive(stream.reader.peers["0"], m.Hello(request, (1,), stream.wiring.stream, "0", nonce, ((), ())), 0.0)
+    stream.wiring.run()
+    assert channels(stream) == [A]
+
+
+@pytest.mark.rule("Q15")
+def test_pushes_can_be_left_before_the_join_and_followed_again(wire_up):
+    stream, line = named(wire_up, arrives=lambda segment, step: 0)
+    stream.change(LONGER)
+    followers = stream.reader.followers.values()
+    for follower in followers:
+        follower.follow_pushes(False, stream.wiring.now)
+    stream.wiring.run()
+    stream.wiring.tick(1)
+    assert not stream.reader.machine.widening
+    stream.publish(0, b"a", b"b")
+    stream.wiring.tick(2)
+    stream.publish(1, b"b")
+    assert len(line.of(m.Filter)) == WINDOW, "who pulls need not tell"
+    line._arrives = lambda segment, step: 1
+    for follower in followers:
+        follower.follow_pushes(True, stream.wiring.now)
+    stream.wiring.tick(1)
+    assert channels(stream, "0") == channels(stream, "1") == [LONGER]
+    stream.writer.advance(2)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1", b"b0", b"b1"]), (1, [b"b0", b"b1"])]
+
+
+@pytest.mark.rule("F6", "E14")
+def test_a_long_filter_that_may_be_forgotten_is_told_again_before_a_join_after_a_loss(wire_up):
+    stream, line = named(wire_up)
+    stream.wiring.tick(2 * FRESH + 2)
+    assert len(stream.wiring.servers["0"].views) == 0
+    line.asked["0"].clear()
+    stream.reader.losing.add("0")
+    stream.publish(0, b"a", segments="0")
+    stream.reader.losing.clear()
+    stream.publish(0, b"a", segments="0")
+    assert [hello.filter for hello in line.of(m.Hello)] == [((), ()), None]
+    assert channels(stream) == [LONG]
+    stream.publish(0, b"b", b"a")
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0"] * 3 + [b"a1"])]
+    assert stream.reader.followers["0"].received.firehose_bytes == 0
+
+
+@pytest.mark.rule("F12")
+def test_a_long_filter_that_may_be_forgotten_is_told_again_before_another_channel_is_tried(wire_up):
+    stream, _ = named(wire_up)
+    follower, channels_there = stream.reader.followers["0"], stream.wiring.servers["0"].channels
+    channels_there._most = len(channels_there)
+    stream.change(LONGER)
+    assert channels(stream) == [EVERYTHING]
+    channels_there._most += 1
+    stream.wiring.tick(70)
+    assert channels(stream) == [LONGER]
+    assert follower.live
 
 
 # ---- views ----

@@ -127,6 +127,32 @@ async def test_a_relay_ends_when_its_stream_is_deleted(services, relays: Relays)
     assert "was deleted" in relay.log.read_text()
 
 
+@pytest.mark.rule("F15", "N18")
+async def test_a_reader_of_more_topics_than_a_hello_names_makes_no_relay_ask_for_everything(
+    services, relays: Relays
+) -> None:
+    stream = await services.stream(**NONE)
+    await relays.start(stream, "near")
+    await relays.start(stream, "far", upstream="near")
+    topics = [b"a", *(b"x%d/" % number for number in range(300))]
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream, topics=topics, via="relay:far") as sub,
+        asyncio.timeout(60),
+    ):
+        await sub.ready.wait()
+        await publish(writer, range(1))
+        epoch = await anext(sub.epochs())
+        assert isinstance(epoch, epochal.Epoch)
+        assert [batch.topic for batch in epoch.batches] == [b"a"] * 3
+        counters = sub._report()[1]
+        assert (counters["relayed"], counters["unwanted_bytes"], counters["firehose_bytes"]) == (1, 0, 0)
+        asked = [each.filter for each in await client.catalog.relays(*stream.split("/"))]
+        assert len(asked) == 2
+        assert "" not in asked, "which would be everything"
+
+
 @pytest.mark.rule("E24", "F8", "F13", "F15", "F16", "F17")
 @pytest.mark.parametrize("initial", ["none", pytest.param("firehose", marks=pytest.mark.long)])
 async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_still(

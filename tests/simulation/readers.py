@@ -160,7 +160,7 @@ class Life:
         """F8: where nothing goes wrong any more, each publisher soon says from where on new topics come."""
         if not (self.world.calm and self.machine.ready and self.machine.widening):
             self._widening_since = self.world.now
-        elif self.world.now - self._widening_since > SOON * (1 + 2 * self.scenario.relays):
+        elif self.world.now - self._widening_since > SOON * (1 + 2 * self.scenario.relays + self.scenario.tells_first):
             raise Violation(f"F8: {self.memory.name} waits for its new topics since {self._widening_since:.3f}")
 
     def end(self) -> None:
@@ -487,6 +487,7 @@ class Link:
         for effect in follower.take():
             match effect:
                 case Request():
+                    self.world.counts["told"] += isinstance(effect.message, m.Filter)
                     for frames in wire.encode(effect.message):
                         requests.to_server(frames)
                 case SubscribePrefix():

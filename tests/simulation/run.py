@@ -22,6 +22,7 @@ from tests.simulation.stories import Memory
 from tests.simulation.world import World
 from tests.simulation.writers import Writer
 
+from epochal.protocol import messages as m
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time
@@ -72,11 +73,16 @@ def simulate(
 
     `make_disk` makes what durable segments keep their logs on; without it, a disk that is itself simulated.
     """
+    limit = m.MAX_FILTER_ENTRIES
     try:
-        return _Run(seed, trace, make_disk or (lambda world, segment: Disk(world)), overrides).run()
+        run = _Run(seed, trace, make_disk or (lambda world, segment: Disk(world)), overrides)
+        m.MAX_FILTER_ENTRIES = run.scenario.hello_entries
+        return run.run()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise SimulationFailed(seed, why, overrides, on_files=make_disk is not None) from error
+    finally:
+        m.MAX_FILTER_ENTRIES = limit
 
 
 class _Run:

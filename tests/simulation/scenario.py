@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from epochal.protocol.messages import MAX_FILTER_ENTRIES
 from epochal.protocol.times import TimeShape
 
 
@@ -83,6 +84,8 @@ class Scenario:
     """Share of the subscribers that do not want all topics."""
     whole_filter: bool = True
     """Whether they say so as they join (`push.initialFilter: none`); else all is pushed to them."""
+    hello_entries: int = MAX_FILTER_ENTRIES
+    """The most prefixes that one message names. Where filters have more, publishers are told step by step."""
     change_rate: float = 0.0
     """How often each subscriber of epochs comes to want others."""
     relays: int = 0
@@ -98,6 +101,11 @@ class Scenario:
     def time_shape(self) -> TimeShape:
         """The shape of the stream's times."""
         return TimeShape.parse(self.shape)
+
+    @property
+    def tells_first(self) -> bool:
+        """Whether filters are told before a join, which takes as long again as the join."""
+        return self.whole_filter and not self.hello_entries
 
     @property
     def names(self) -> list[str]:

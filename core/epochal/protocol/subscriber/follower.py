@@ -9,6 +9,10 @@ The states of a follower, which `_Phase` names:
     FROM        EVENT                                             TO        SENT
     (start)                                                       GREETING  `Hello` with a fresh subscription id (E26)
     GREETING    `Welcome`, pushes are followed                    JOINING   subscriptions to channel and id
+    GREETING    `Welcome`, and the filter is to be told first     NAMING    the first `Filter`s
+    NAMING      `Confirm`, and more is to be told                 NAMING    the next `Filter`s
+    NAMING      all is told, or the publisher does not take it    GREETING  `Hello` for its channel
+    NAMING      pushes are not followed any more                  GREETING  `Hello`
     GREETING    `Welcome`, pushes are not followed                PULLING   `Since` the place to begin at
     JOINING     `Snapshot`, and nothing before it is missing      LIVE      nothing
     JOINING     `Snapshot`, and there is more before it           PULLING   `Since` the place to begin at
@@ -99,6 +103,7 @@ class _Phase(StrEnum):
     """The states of the table above."""
 
     GREETING = "greeting"
+    NAMING = "naming"
     JOINING = "joining"
     PULLING = "pulling"
     LIVE = "live"
@@ -115,7 +120,8 @@ class Follower:
     `begin` says where: a position is one that a subscriber had reached. `continuing` says that it already holds the
     state there (a reconnect); otherwise it requests the state (a cursor). `least_incarnation` is the highest
     incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7). `topics` are
-    wanted, None for all; other batches may come too. With `whole_filter` the hello names them; else all are pushed.
+    wanted, None for all; other batches may come too. With `whole_filter` they are named before a channel is joined;
+    else all are pushed.
     `relay`: the id of the relay that this connection feeds, which must not be on the way to the publisher (F16).
     """
 
@@ -240,6 +246,8 @@ class Follower:
                 self._wait(now)
             elif self._phase is _Phase.JOINING:
                 self._pull_from_begin(now)
+            elif self._phase is _Phase.NAMING:
+                self._greet(now)  # other topics may be wanted since the last hello
         elif self._phase is _Phase.WAITING:
             self._greet(now)
 
@@ -252,8 +260,9 @@ class Follower:
         if self.broken:
             return
         self._upstream.want(topics, now, widens=widens)
+        was_naming = self._phase is _Phase.NAMING
         self._tell_filter(now)
-        if not widens:
+        if was_naming or not widens:
             return
         self._abandon_change()
         if self._phase is _Phase.LIVE:
@@ -262,8 +271,11 @@ class Follower:
             self._greet(now)
 
     def _tell_filter(self, now: float) -> None:
-        """Send the steps that are due."""
-        self._effects += map(Request, self._upstream.take(self.segment, now))
+        """Send the steps that are due; if these come before the join, and there are no more, join."""
+        if self.pushes:
+            self._effects += map(Request, self._upstream.take(self.segment, now))
+        if self._phase is _Phase.NAMING and self._upstream.told:
+            self._greet(now)
 
     def _join_if_due(self, now: float) -> None:
         """Join another channel, if it is time for that and the publisher knows what must be on it."""
@@ -343,7 +355,7 @@ class Follower:
                 self._tell_filter(now)
                 self._join_if_due(now)
             case m.Refused() if self._is_of_filter(message) and self._upstream.refused():
-                if self._phase is _Phase.GREETING:
+                if self._phase in (_Phase.GREETING, _Phase.NAMING):
                     self._greet(now)
             case m.Refused() if message.op == self._request:
                 self._refused(message)
@@ -451,6 +463,10 @@ class Follower:
         self._filters_history = m.SINCE_FILTER in welcome.features
         if not self.pushes:
             self._pull_from_begin(now)
+            return
+        if self._upstream.asks_nothing:
+            self._phase = _Phase.NAMING
+            self._tell_filter(now)
             return
         if channel_prefix(welcome) != self._channel:
             if self._channel is not None:

@@ -1,8 +1,10 @@
 """What one connection wants, what its publisher knows of that, and when it is time to join another channel.
 
 Two ways lead to a channel that carries only what is wanted, and `push.initialFilter` of the stream says which. With
-`none` each hello names the whole filter. With `firehose` everything is pushed at first, and each batch that comes may
-cause one step towards the filter (`topics.subscriber_trie`); a filter that is too large for a hello goes the same way.
+`firehose` everything is pushed at first, and each batch that comes may cause one step towards the filter
+(`topics.subscriber_trie`). With `none` each hello names the whole filter. One that is too long for that is told step by
+step as well, but before a channel is joined, and without waiting for batches: a first hello asks for nothing but a
+welcome, and the next one gets the channel of all that was told since.
 
 A channel that carries more than is wanted does no harm, because the rest is left out at this end. One that carries less
 does: a join that is to bring new topics waits until the publisher knows that they are wanted.
@@ -21,6 +23,10 @@ from epochal.protocol.topics.subscriber_trie import SubscriberTrie
 
 FRESH = 30.0
 """Seconds after the last request for which a publisher still knows what it was told; it forgets after twice that."""
+REPEATS = 2
+"""How often a request is sent again before a join that waits for it goes on without (N12)."""
+NOTHING: m.Prefixes = (), ()
+"""No topic, in a hello whose channel is not joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,10 @@ class FilterTimes:
 
 
 class UpstreamFilter:
-    """The filter of one connection. `topics` are wanted, None for all; `whole`: hellos name them."""
+    """The filter of one connection. `topics` are wanted, None for all.
+
+    `whole`: the publisher is to know all of them before a channel is joined, by the hello if that can name them.
+    """
 
     def __init__(self, topics: TopicFilter | None, times: FilterTimes, now: float, *, whole: bool) -> None:
         self.topics = topics
@@ -48,7 +57,10 @@ class UpstreamFilter:
         """Whether a batch may cause a step."""
         self._times = times
         self._whole = whole
-        self._can_filter = False
+        self.asks_nothing = False
+        """Whether the last hello wanted nothing but a welcome: its channel is not the one to join."""
+        self._can_filter: bool | None = None
+        """Whether the publisher can send only what is wanted; None before it has said so."""
         self._refused = False
         """Whether the publisher has refused to take a filter; it is not asked again on this connection."""
         self._coarse = False
@@ -73,6 +85,8 @@ class UpstreamFilter:
         """What the publisher's view was at the last join, as far as it was confirmed."""
         self._asked_at = inf
         """When a request was sent last for this view; in the future before the first one."""
+        self._repeats = 0
+        """How often what is under way was sent again since the last confirmation."""
 
     @property
     def _wanted(self) -> TopicFilter:
@@ -88,7 +102,7 @@ class UpstreamFilter:
             self._begin_view()
         else:
             self._trie.change(self._wanted)
-            self.stepping = not self._trie.converged
+            self._set_stepping()
 
     @property
     def _is_named(self) -> bool:
@@ -104,29 +118,43 @@ class UpstreamFilter:
         self._view += self._trie is not None
         steps = self._can_filter and not self._refused and not self._is_named
         self._trie = SubscriberTrie(self._wanted, {b"": True}) if steps else None
-        self._asked_at = inf
-        self.stepping = self._trie is not None
+        self._asked_at, self._repeats = inf, 0
+        self._set_stepping()
+
+    def _set_stepping(self) -> None:
+        self.stepping = self._trie is not None and not self._trie.converged and not self._whole
 
     # ---- joining ----
+
+    @property
+    def told(self) -> bool:
+        """Whether a hello gets the right channel: it can say all, or nothing is left to be told, or can be."""
+        if not self._whole or self._refused or self._is_named:
+            return True
+        return self._can_filter is False if self._trie is None else self._trie.converged
 
     def hello(self, now: float, *, changes: bool) -> tuple[m.Prefixes | None, int]:
         """What a hello says of the filter, so that its channel carries all that is wanted: its prefixes, and a view.
 
-        `changes`: it is for another channel than the one that is followed.
+        `changes`: it is for another channel than the one that is followed. Afterwards `asks_nothing` says whether it is
+        only for a welcome, after which all that is wanted must be told first.
         """
         named = as_prefixes(self.topics) if self._whole and not self._refused else None
         if self._is_stale(now) and self._trie is not None and self._trie.converged:
             named = as_prefixes(self.topics)  # the publisher has had it, and may have forgotten
-        if named is None and (self._is_stale(now) or not self._covers):
+        if named is None and (self._is_stale(now) or not (self._whole or self._covers)):
             self._begin_view()
+        self.asks_nothing = not (changes or self.told)
+        if self.asks_nothing:
+            # A relay would have to ask for everything if the hello did not say so; and everything waits for a join.
+            named, self.widens = NOTHING, True
         self.joined, self._joined_at = self.topics, now
         if changes:
             self._may_change_at = now + self._times.between_changes
         self._changed = False
-        if self._trie is not None:
-            self._joined_view = self._trie.publisher
-        told = named is not None or (self._trie is not None and self._trie.converged)
-        self._unknown = self.topics is not None and not told
+        self._joined_view = EVERYTHING if self._trie is None else self._trie.publisher
+        known = named is not None or (self._trie is not None and self._trie.converged)
+        self._unknown = self.topics is not None and not known
         if not changes:
             self._follows_unknown = self._unknown
         return named, self._view
@@ -139,8 +167,8 @@ class UpstreamFilter:
     def welcomed(self, welcome: m.Welcome) -> None:
         """The publisher says what it can do, and whether its channel carries more than was asked for."""
         self._coarse = welcome.coarse
-        if m.FILTER_CHANNELS in welcome.features and not self._can_filter:
-            self._can_filter = True
+        if not self._can_filter:
+            self._can_filter = m.FILTER_CHANNELS in welcome.features
             self._begin_view()
 
     @property
@@ -154,7 +182,15 @@ class UpstreamFilter:
         return self._trie is None or self._trie.sent_for_sure.covers(self._wanted)
 
     def may_join(self, now: float) -> bool:
-        """Whether it is time to join again: for new topics, a narrower channel, or one of its own (F12)."""
+        """Whether it is time to join again, and the publisher has been told what it must know for that."""
+        if not (self.told and self._is_due(now)):
+            return False
+        if self._whole and self._is_stale(now):
+            self._begin_view()  # it must be told again
+        return self.told
+
+    def _is_due(self, now: float) -> bool:
+        """Whether a join is due: for new topics, a narrower channel, or one of its own (F12)."""
         if self.widens:
             return self._covers
         if not self._can_filter or now < self._may_change_at:
@@ -179,8 +215,8 @@ class UpstreamFilter:
         """The publisher has carried out a step."""
         if self._trie is not None and confirm.view == self._view:
             self._trie.confirm(Confirm(confirm.number, Step(confirm.step), confirm.prefix))
-            self._changed_at, self._changed = now, True
-            self.stepping = not self._trie.converged
+            self._changed_at, self._changed, self._repeats = now, True, 0
+            self._set_stepping()
 
     def refused(self) -> bool:
         """The publisher takes no filter: it sends everything, and what is not wanted is left out here (N12).
@@ -194,13 +230,19 @@ class UpstreamFilter:
         return True
 
     def take(self, segment: str, now: float) -> list[m.Filter]:
-        """The steps to be sent now."""
+        """The steps to be sent now. Where a join waits for them, and they are not answered, it is as if refused."""
         if self._trie is not None and self._is_stale(now) and not self._trie.converged:
             self._begin_view()  # one that was forgotten would lack the steps before these
         if self._trie is None:
             return []
         if self._trie.waits and now - self._asked_at >= self._times.again:
+            if self._whole and self.widens and self._repeats >= REPEATS:
+                self.refused()
+                return []
             self._trie.again()
+            self._repeats += 1
+        if self._whole:
+            self._trie.hurry()
         steps = self._trie.take()
         if steps:
             self._asked_at = now

@@ -5,7 +5,8 @@ subscribed to when its first batch comes, an unwanted topic is rejected. Once th
 user's, what else it has is reset, the longest prefix first and "" last. So many prefixes never arrive at once, and if
 the steps fail, too much is sent and never too little.
 
-Where no batch would come, because the publisher sends nothing that could cause one, a step is taken at once.
+Where no batch would come, because the publisher sends nothing that could cause one, a step is taken at once; and all
+are, as far as there is room, where nothing is to be sent before the publisher has the filter (`hurry`).
 
 Sources: *Generalized subscription upstreaming* on the nanomsg mailing list; rules N1-N16, N20, F2-F5.
 """
@@ -143,6 +144,16 @@ class SubscriberTrie:
             step = self._due(topic)
             if step is not None:
                 self._ask(*step)
+
+    def hurry(self) -> None:
+        """Take the steps that are due, as many as there is room for, though no batch has come.
+
+        >>> trie = SubscriberTrie(TopicFilter([b"a", b"b"]), {b"": True})
+        >>> trie.hurry(), [(step.name, prefix) for _, _, step, prefix in trie.take()]
+        (None, [('SUBSCRIBE', b'a'), ('SUBSCRIBE', b'b')])
+        """
+        while not self.converged and self._has_room() and (step := self._due(b"")) is not None:
+            self._ask(*step)
 
     def confirm(self, confirm: Confirm) -> None:
         """The publisher has carried a request out. One that answers an earlier request changes nothing (F4)."""
