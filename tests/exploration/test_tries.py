@@ -13,11 +13,14 @@ SMALL: list[tuple[dict[str, Any], int]] = [
     ({"changes": 1, "losses": 1, "copies": 1}, 16_308),
     ({"changes": 1, "copies": 1, "overtakings": 1}, 11_623),
     ({"changes": 1, "losses": 1, "restarts": 1}, 5_401),
+    ({"changes": 1, "overtakings": 2, "restarts": 1}, 3_724),
     ({"alphabet": b"a", "depth": 3, "changes": 3}, 4_951),
 ]
 LARGE: list[tuple[dict[str, Any], int]] = [
     ({"depth": 3, "changes": 1, "losses": 1, "overtakings": 1}, 33_291),
-    ({"changes": 2, "losses": 1}, 68_384),
+    ({"changes": 2, "losses": 2}, 144_052),
+    ({"changes": 1, "copies": 2, "overtakings": 1}, 71_967),
+    ({"changes": 1, "losses": 2, "restarts": 2}, 16_656),
     ({"changes": 2, "losses": 1, "hurries": True}, 5_110),
     ({"changes": 1, "losses": 1, "copies": 1, "overtakings": 1, "restarts": 1}, 81_730),
     ({"alphabet": b"a", "changes": 3, "losses": 1, "copies": 1, "overtakings": 1}, 85_061),
