@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from tests.publisher.test_epochs_http import KEYS, TWO, publish, whole
 from tests.publisher.test_epochs_server_events import cursor_of, of_kind, until
 
 from epochal.errors import NoPublisher, TimedOut, Unavailable
+from epochal.resources.cluster.relay import OF_READER
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal.service.origins import ForeignOrigin, UnknownHost
 from epochal_publisher.relay.epochs import openapi
@@ -143,6 +145,60 @@ async def test_all_subscriptions_together_hold_only_so_many_bytes_of_epochs(star
             assert (problem["status"], problem["code"], problem["retryable"]) == (507, "epoch_too_large", False)
             assert "EPOCHAL_RELAY_SUBSCRIPTION_BYTES" in problem["detail"]
         assert relay.readers.feeds.memory.bytes < size
+
+
+@asynccontextmanager
+async def unread(relay: Relaying, form: str) -> AsyncIterator[socket.socket]:
+    """A connection that asks for epochs from now on, and reads nothing."""
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(line, ("127.0.0.1", relay.http.port))
+        asked = f"GET /v1/epochs?wait=30 HTTP/1.1\r\nHost: localhost\r\nAccept: {form}\r\n\r\n"
+        await loop.sock_sendall(line, asked.encode())
+        yield line
+
+
+async def everything(line: socket.socket) -> bytes:
+    """What comes until the other side ends the connection."""
+    loop, got = asyncio.get_running_loop(), bytearray()
+    while new := await loop.sock_recv(line, 2**16):
+        got += new
+    return bytes(got)
+
+
+@pytest.mark.rule("S24")
+@pytest.mark.parametrize("form", ["text/event-stream", "*/*"])
+async def test_a_reader_that_does_not_read_is_written_some_pieces_and_gives_way_to_newer_epochs(
+    start: Any, form: str
+) -> None:
+    """The kernel takes some megabytes of an epoch, so these are large."""
+    stream, _ = start(**TWO)
+    large = ["x" * 1_000_000] * 2
+    async with relaying(stream, ring_bytes=8 * 2**20) as relay, relay.client.writer(stream.name) as writer:
+        async with relay.events() as events, unread(relay, form) as line:
+            await of_kind(events, "frontier")
+            while len(relay.readers.places) < 2:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
+            gate = relay.http._listener._gate
+            await publish(writer, 0, *large)
+            await of_kind(events, "epoch")
+            while not (waiting := [each for each in gate._inside if each._wire and not each.all_sent]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert [each._wire.get_write_buffer_size() <= OF_READER for each in waiting if each._wire] == [True]
+            assert relay.readers.sending.bytes > 6_000_000
+            await publish(writer, 1, *large)
+            await of_kind(events, "epoch")
+            async with asyncio.timeout(20):
+                while len(relay.readers.places) > 1:  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(0.01)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
+            assert not (await everything(line)).endswith(b"0\r\n\r\n"), "the end of a whole answer"
+        async with relay.web.get(relay.url + "/metrics") as answer:
+            assert re.search(r'^epochal_http_refused_total\{.*reason="ring_bytes".*\} 1\.0$', await answer.text(), re.M)
+        assert relay.readers.sending.bytes == 0
 
 
 async def test_a_filter_that_nobody_reads_is_not_followed_for_ever(start: Any) -> None:

@@ -13,6 +13,9 @@ from tests.resources.test_relay import document
 
 from epochal.resources.cluster import ClusterPlan, Create, Delete
 from epochal.resources.cluster.relay import (
+    READERS,
+    RING,
+    SUBSCRIPTIONS,
     ClusterRelay,
     deployment_of,
     plan_relay,
@@ -154,8 +157,17 @@ def test_pods_go_where_the_manifest_says_and_are_given_what_it_says() -> None:
     assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
     [zone, _] = objects(relay())["Deployment"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert zone["labelSelector"]["matchLabels"]["epochal.dev/relay"] == "near"
-    assert container(relay())["resources"]["limits"] == {"memory": "640Mi"}
-    assert container(relay(bufferBytes="1Gi"))["resources"]["limits"] == {"memory": "2560Mi"}
+    assert container(relay())["resources"]["limits"] == {"memory": "1088Mi"}
+    assert container(relay(bufferBytes="1Gi"))["resources"]["limits"] == {"memory": "3008Mi"}
+
+
+def test_the_limit_of_memory_is_made_of_what_a_relay_may_hold_by_its_settings() -> None:
+    def default(name: str) -> int:
+        return int(RelayHttpSettings.model_fields[name].default)
+
+    assert (
+        default("ring_bytes"), default("subscription_bytes"), default("max_readers"),
+    ) == (RING, SUBSCRIPTIONS, READERS)  # fmt: skip
 
 
 def ingress(item: Object) -> list[Object]:

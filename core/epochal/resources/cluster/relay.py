@@ -32,8 +32,12 @@ PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "http": HTTP_PORT}
 _POD = "EPOCHAL_RELAY_POD"
 """The variable with the pod's name, of which others are made; nothing reads it."""
 _ADDRESS = "EPOCHAL_RELAY_POD_ADDRESS"
-_EPOCHS = 64 * MI
-"""The newest epochs that a relay keeps for HTTP (`EPOCHAL_RELAY_RING_BYTES`)."""
+RING = 64 * MI
+"""The newest epochs that a relay keeps for HTTP (`EPOCHAL_RELAY_RING_BYTES`); as many can be on their way."""
+SUBSCRIPTIONS = 128 * MI
+"""What the subscriptions of readers over HTTP hold (`EPOCHAL_RELAY_SUBSCRIPTION_BYTES`)."""
+READERS, OF_READER = 1024, 192 * 1024
+"""Readers over HTTP at once (`EPOCHAL_RELAY_MAX_READERS`), and bytes that each of them may have not read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,7 @@ def _advertised(relay: ClusterRelay) -> str:
 
 
 def _most_memory(relay: ClusterRelay) -> int:
-    """Beyond which something is wrong: its buffers twice over, and what slow subscribers have not taken."""
-    kept = relay.manifest.spec.buffer_bytes + relay.stream.spec.push.buffer_bytes + _EPOCHS
-    needed = BASE_MEMORY + 2 * kept
+    """Beyond which something is wrong: its buffers twice over, and what slow subscribers and readers have not taken."""
+    kept = relay.manifest.spec.buffer_bytes + relay.stream.spec.push.buffer_bytes + RING + SUBSCRIPTIONS
+    needed = BASE_MEMORY + 2 * kept + READERS * OF_READER
     return -(-needed // MI) * MI

@@ -1,13 +1,13 @@
 """`GET /v1/epochs`: whole epochs as JSON lines with long polls, and as server-sent events.
 
-Each answer waits for its own reader alone: what is written is at most one part of an epoch ahead of him. Sources: rules
+Each answer waits for its own reader alone: what is written is at most some pieces ahead of him. Sources: rules
 E15-E18, F18; Q5, Q7.
 """
 
 import asyncio
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -18,9 +18,10 @@ from epochal.protocol.times import Time, TimeShape
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.reader_places import GaveWay, ReaderPlaces
 from epochal_publisher.relay.epochs import encoding, errors
-from epochal_publisher.relay.epochs.encoding import Outcome
+from epochal_publisher.relay.epochs.encoding import Outcome, Piece
 from epochal_publisher.relay.epochs.feeds import Feeds
 from epochal_publisher.relay.epochs.question import Question, read_question
+from epochal_publisher.relay.epochs.sending import Sending
 from epochal_publisher.relay.epochs.session import Session
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.epochs.source import OpenSubscription
@@ -45,6 +46,7 @@ class EpochReaders:
     def __init__(self, settings: RelayHttpSettings, facts: StreamFacts, open_subscription: OpenSubscription) -> None:
         self._settings = settings
         self._shape = facts.shape
+        self.sending = Sending(settings.ring_bytes)
         self.feeds = Feeds(settings, facts.encoding, open_subscription)
         self.places = ReaderPlaces(
             settings.max_readers, settings.variable("max_readers"), settings.max_readers_per_address
@@ -65,7 +67,7 @@ class EpochReaders:
         """The epochs after a cursor. Raises `EpochalError`."""
         question = read_question(request, self._shape, self._settings.max_wait)
         address = request.remote or ""
-        one = _Answer(request, question, self._settings)
+        one = _Answer(request, question, self._settings, self.sending)
         try:
             async with self.places.take(address), self.feeds.followed(question.topics, address) as feed:
                 ring = await feed.begun()
@@ -87,8 +89,9 @@ class _Overtaken(Exception):
 class _Answer:
     """One answer. `begun`: once a part of it was sent."""
 
-    def __init__(self, request: web.Request, question: Question, settings: RelayHttpSettings) -> None:
+    def __init__(self, request: web.Request, question: Question, settings: RelayHttpSettings, sending: Sending) -> None:
         self.begun: web.StreamResponse | None = None
+        self._sending = sending
         self._request = request
         self._question = question
         self._settings = settings
@@ -108,8 +111,9 @@ class _Answer:
             await response.prepare(self._request)
             if lines:
                 last = encoding.complete if session.over else encoding.frontier
-                for line in (line for outcome in (*outcomes, last(session.cursor)) for line in outcome.lines()):
-                    await response.write(line)
+                with self._counted(session, outcomes):
+                    for line in (line for outcome in (*outcomes, last(session.cursor)) for line in outcome.lines()):
+                        await _write(response, line)
             else:
                 await self._follow(response, session, outcomes)
             await response.write_eof()
@@ -162,7 +166,7 @@ class _Answer:
         except EpochalError as error:
             if not error.retryable:
                 for event in encoding.refused(json.loads(errors.answer(error).text or "{}")).events():
-                    await response.write(event)
+                    await _write(response, event)
 
     async def _quiet(self, response: web.StreamResponse, session: Session, heartbeat: float) -> None:
         """There is nothing to hand out: say how far the stream is, if that is new."""
@@ -174,8 +178,22 @@ class _Answer:
             self._written = self._clock()
 
     async def _send(self, response: web.StreamResponse, session: Session, outcome: Outcome) -> None:
-        for number, event in enumerate(outcome.events()):
-            if number and session.overtaken:  # else one who reads slowly would keep what the ring has dropped
-                raise _Overtaken
-            await response.write(event)
+        with self._counted(session, [outcome]):
+            for number, event in enumerate(outcome.events()):
+                if number and session.overtaken:  # else one who reads slowly would keep what the ring has dropped
+                    raise _Overtaken
+                await _write(response, event)
         self._written = self._clock()
+
+    def _counted(self, session: Session, outcomes: Sequence[Outcome]) -> AbstractContextManager[None]:
+        """While `outcomes` are sent. Those of a subscription of his own are counted with that."""
+        return self._sending.to_reader(() if session.alone else outcomes, self._cut)
+
+    def _cut(self) -> None:
+        """End the connection: what he is sent is needed for newer epochs."""
+        self._request.protocol.cut("ring_bytes")  # type: ignore[attr-defined]
+
+
+async def _write(response: web.StreamResponse, pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        await response.write(piece)

@@ -18,7 +18,11 @@ from epochal_publisher.relay.epochs.ring import MOST_ID, text_of
 PART = 2**20
 """Bytes of JSON above which an epoch is sent in parts; a batch that is larger is a part of its own."""
 
+PIECE = 64 * 1024
+"""Bytes that are written to a connection at once: one that is not read holds two or three of them."""
+
 Item = Epoch | EpochAborted | Gap
+Piece = bytes | memoryview
 
 
 class Kind(StrEnum):
@@ -59,18 +63,33 @@ class Outcome:
         """Bytes that it takes."""
         return sum(map(len, self.bodies)) + len(self.id)
 
-    def lines(self) -> Iterator[bytes]:
-        """Each object as a line of JSON; the last has the cursor as `cursor`."""
+    def lines(self) -> Iterator[Iterator[Piece]]:
+        """Each object as a line of JSON, in pieces; the last has the cursor as `cursor`."""
         *parts, last = self.bodies
-        yield from (part + b"\n" for part in parts)
-        yield (_with(last, b'"cursor":' + json.dumps(self.id).encode()) if self.id else last) + b"\n"
+        yield from (pieces(b"", part, b"\n") for part in parts)
+        if not self.id:
+            yield pieces(b"", last, b"\n")
+        else:
+            yield pieces(b"", memoryview(last)[:-1], b',"cursor":' + json.dumps(self.id).encode() + b"}\n")
 
-    def events(self) -> Iterator[bytes]:
-        """Each object as a server-sent event; the last has the cursor as its id."""
+    def events(self) -> Iterator[Iterator[Piece]]:
+        """Each object as a server-sent event, in pieces; the last has the cursor as its id."""
         *parts, last = self.bodies
-        yield from (b"event: part\ndata: " + part + b"\n\n" for part in parts)
+        yield from (pieces(b"event: part\ndata: ", part, b"\n\n") for part in parts)
         head = b"id: " + self.id.encode() + b"\n" if self.id else b""
-        yield head + b"event: " + self.kind.encode() + b"\ndata: " + last + b"\n\n"
+        yield pieces(head + b"event: " + self.kind.encode() + b"\ndata: ", last, b"\n\n")
+
+
+def pieces(head: bytes, body: Piece, tail: bytes) -> Iterator[Piece]:
+    """These one after the other, in pieces; a large body is not copied, because all readers are sent the same one."""
+    if len(body) <= PIECE:
+        yield b"".join((head, body, tail))
+        return
+    view = memoryview(body)
+    last = (len(view) - 1) // PIECE * PIECE
+    yield b"".join((head, view[:PIECE]))
+    yield from (view[start : start + PIECE] for start in range(PIECE, last, PIECE))
+    yield b"".join((view[last:], tail))
 
 
 def frontier(cursor: Cursor) -> Outcome:

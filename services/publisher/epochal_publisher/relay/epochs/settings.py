@@ -18,7 +18,7 @@ class RelayHttpSettings(ServiceSettings):
     max_wait: float = Field(default=60.0, gt=0.0, le=600.0)
     """The longest that a request for epochs may wait; proxies give up after about as long."""
     max_readers: int = Field(default=1024, ge=1)
-    """Answers with epochs under way at once: each costs a connection and about 1 MiB while it is written."""
+    """Answers with epochs under way at once: each costs a connection, with up to 192 KiB that are not read yet."""
     max_readers_per_address: int = Field(default=256, ge=1)
     """Answers under way at once for one address; behind a proxy all readers have the same one."""
     max_feeds: int = Field(default=64, ge=1)
@@ -32,7 +32,10 @@ class RelayHttpSettings(ServiceSettings):
     subscription_bytes: int = Field(default=128 * 2**20, ge=2**20)
     """What subscriptions of readers hold together: epochs that are not complete, and complete ones not yet taken."""
     ring_bytes: int = Field(default=64 * 2**20, ge=64 * 1024)
-    """The newest epochs that are kept, as they are sent, of all filters together; an epoch that is larger, alone."""
+    """The newest epochs that are kept, as they are sent, of all filters together; an epoch that is larger, alone.
+
+    As much again can be on its way to readers who take it slowly; beyond that, the slowest of them are disconnected.
+    """
     answer_bytes: int = Field(default=2**20, ge=1024, le=2**26)
     """Bytes of epochs in one answer as JSON lines; a larger epoch goes alone."""
     join_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
