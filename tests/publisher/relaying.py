@@ -103,7 +103,7 @@ async def relaying(
     stream: Any, encoding: str = "json", shape: str = "int", port: int = 0, **settings: Any
 ) -> AsyncIterator[Relaying]:
     """A relay's HTTP side for a stream."""
-    read = RelayHttpSettings.read(**{"frontier_interval": 0.05, **settings})
+    read = RelayHttpSettings.read(**{"frontier_interval": 0.05, "sse_heartbeat": 300, **settings})
     async with epochal.connect(stream.catalog) as client, aiohttp.ClientSession() as web:
         opened: list[Any] = []
 

@@ -51,6 +51,19 @@ async def test_the_id_of_an_epoch_is_the_cursor_behind_it(start: Any) -> None:
                 break
 
 
+@pytest.mark.rule("F18")
+async def test_who_begins_now_has_an_id_before_anything_is_published(start: Any) -> None:
+    """Else one who is lost before the first epoch would begin again where he comes back, and miss it."""
+    stream, _ = start(**TWO)
+    async with relaying(stream) as relay, relay.client.writer(stream.name) as writer:
+        async with relay.events() as events:
+            await publish(writer, 0, "a")
+            first = await anext(events)
+            assert first.kind == "frontier"
+        async with relay.events(last=cursor_of(first)) as events:
+            assert (await of_kind(events, "epoch")).data["time"] == 0
+
+
 @pytest.mark.rule("F18", "E18")
 async def test_a_reader_who_loses_his_connection_within_an_epoch_has_none_of_it(start: Any) -> None:
     stream, _ = start(**TWO)

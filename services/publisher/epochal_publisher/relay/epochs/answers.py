@@ -155,7 +155,8 @@ class _Answer:
                 await self._send(response, session, outcome)
             while not session.over:
                 heartbeat = self._written + self._settings.sse_heartbeat
-                new = await session.next(heartbeat - self._clock())
+                begins = self._frontier is None and not session.alone  # he needs an id, should he be lost
+                new = await session.next(0 if begins else heartbeat - self._clock())
                 if new is not None:
                     await self._send(response, session, new)
                 elif not session.over:
