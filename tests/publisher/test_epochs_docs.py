@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +15,37 @@ PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-
 EXAMPLES: dict[str, str] = dict(re.findall(r"<!-- relay example: (\w+) -->\n```bash\n(.*?)```", PAGE, re.DOTALL))
 
 
-async def typed(name: str, relay: str) -> str:
-    async with asyncio.timeout(PATIENCE):
-        process = await asyncio.create_subprocess_exec(
-            "bash", "-c", EXAMPLES[name], env={"RELAY": relay, "PATH": "/usr/bin:/bin"}, stdout=asyncio.subprocess.PIPE
-        )
-        printed, _ = await process.communicate()
-    assert process.returncode == 0
-    return printed.decode()
+async def typed(name: str, relay: str) -> AsyncIterator[str]:
+    """The lines that an example prints."""
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-c", EXAMPLES[name], env={"RELAY": relay, "PATH": "/usr/bin:/bin"}, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async for line in process.stdout:
+        yield line.decode()
+    assert await process.wait() == 0
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples are for bash, curl and jq")
 @pytest.mark.rule("F18")
 async def test_the_examples_run_and_answer_as_the_page_says(start: Any) -> None:
     stream, _ = start(**TWO)
-    async with relaying(stream) as relay, relay.client.writer(stream.name) as writer:
+    async with (
+        asyncio.timeout(PATIENCE), relaying(stream) as relay, relay.client.writer(stream.name) as writer
+    ):  # fmt: skip
         await writer.append(0, [{"flight": "UA1545"}, {"flight": "DL461"}], key=b"a")
         await writer.append(1, [{"flight": "B6725"}], key=b"b")
         await writer.advance(2)
         shown = re.search(r"```text\n(.*?)```", PAGE.split("relay example: start")[1], re.DOTALL)
         assert shown is not None
-        assert await typed("start", relay.url) == shown[1], "exactly what the page shows"
+        assert "".join([line async for line in typed("start", relay.url)]) == shown[1], "exactly what the page shows"
         await relay.lines()  # so that `now` is at once
-        following = asyncio.create_task(typed("follow", relay.url))
-        while not len(relay.readers.places):  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.01)
+        following = typed("follow", relay.url)
         for time in (2, 3, 4):
+            printed = asyncio.ensure_future(anext(following))
+            while not len(relay.readers.places):  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
             await publish(writer, time, "x")
-        assert (await following).split() == ["2", "3", "4"]
+            assert await printed == f"{time}\n"
+        assert [line async for line in following] == []
     assert set(EXAMPLES) == {"start", "follow"}
