@@ -42,6 +42,26 @@ def test_a_stalled_subscriber_costs_bounded_memory_sees_a_gap_and_heals(start, w
     assert [event.seq for event in missed] == list(range(last.seq + 1, total))
 
 
+@pytest.mark.rule("S9")
+def test_a_stalled_subscriber_has_as_much_held_as_the_stream_declares(start, wires):
+    """Beside what the system's own buffers hold, which is the same for both."""
+
+    def held(buffer: str) -> int:
+        stream, publisher = start(push={"bufferBytes": buffer}, history={"retention": {"bytes": "64Mi"}})
+        writer, slow = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
+        slow.events.socket.setsockopt(zmq.RCVHWM, 1)
+        writer.open()
+        slow.join()
+        for _ in range(20):
+            writer.acked(0, *[bytes(40_000)] * 20)
+        seen = 0
+        while slow.events.poll(0.5):
+            seen += isinstance(slow.events.receive(), m.Data)
+        return seen
+
+    assert held("8Mi") - held("64Ki") > 100  # of 40 kB: 4 of the 8 MiB
+
+
 def test_the_library_silences_a_subscriber_for_good_when_its_mark_is_lowered():
     """Why `Events` sends padding instead: if this test ever fails, it could lower the mark as messages grow."""
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher, context.socket(zmq.SUB) as subscriber:

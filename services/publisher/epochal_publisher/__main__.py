@@ -154,16 +154,15 @@ async def _serve(
     stop: asyncio.Event,
     stack: AsyncExitStack,
 ) -> int:
-    addresses = {**publisher.addresses, "http": http}
     stopped = asyncio.ensure_future(stop.wait())
     tasks: list[asyncio.Future[Any]] = [stopped]
     try:
-        starting = asyncio.ensure_future(_start(stack, settings, lease, publisher, addresses))
+        starting = asyncio.ensure_future(_start(stack, settings, lease, publisher, http))
         tasks.append(starting)
         await asyncio.wait((stopped, starting), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             return 0
-        starting.result()
+        addresses = starting.result()
         running: list[Coroutine[Any, Any, None]] = [publisher.keep_time(), lease.keep(publisher)]
         running += [lease.report(publisher, segment) for segment in settings.segments]
         tasks += map(asyncio.ensure_future, running)
@@ -179,13 +178,19 @@ async def _start(
     settings: Settings,
     lease: PublisherLease,
     publisher: PublisherProcess,
-    addresses: Mapping[str, str],
-) -> None:
-    """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12)."""
+    http: str,
+) -> Mapping[str, str]:
+    """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12).
+
+    Returns the addresses of the sockets by name.
+    """
     stream = await lease.look_up()
+    publisher.listen(stream)
+    addresses = {**publisher.addresses, "http": http}
     stores = await stack.enter_async_context(SegmentStores(settings, stream, lease.instance))
     granted = await lease.acquire(stream, addresses, stores.incarnations)
     await publisher.serve(*granted, stores)
+    return addresses
 
 
 async def _until_over(

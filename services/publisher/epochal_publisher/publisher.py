@@ -87,7 +87,6 @@ class PublisherProcess:
         try:
             self._events = Events(
                 self._context,
-                self._address(settings.events_port),
                 self.segments,
                 self.flush,
                 self.counters,
@@ -127,9 +126,16 @@ class PublisherProcess:
             counters=self.counters, discarded=self.discarded[not writes], patience=settings.patience,
         )  # fmt: skip
 
+    def listen(self, stream: StreamInfo) -> None:
+        """Let subscribers connect: what is held for each depends on the stream. Raises `Unavailable`."""
+        try:
+            self._events.listen(self._address(self.settings.events_port), stream.declared().spec.push.buffer_bytes)
+        except zmq.ZMQError as error:
+            raise Unavailable(f"cannot listen on {self.settings.host}: {error}") from error
+
     @property
     def addresses(self) -> dict[str, str]:
-        """The addresses of the sockets by name: `events`, `requests`, `ingest`."""
+        """The addresses of the sockets by name, once it listens: `events`, `requests`, `ingest`."""
         host = self.settings.advertise or self.settings.host
         host = f"[{host}]" if ":" in host else host
         names = ("ingest", "requests", "events")
@@ -157,7 +163,6 @@ class PublisherProcess:
                 await self._commits.begin(store)
         now = monotonic()
         self.segments.update(started)
-        self._events.bound(stream.declared().spec.push.buffer_bytes)
         self._alive = now
         self.flush()
         for socket in self._sockets:

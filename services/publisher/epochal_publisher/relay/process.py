@@ -65,8 +65,7 @@ class RelayProcess:
         self._context.max_sockets = _MAX_SOCKETS
         try:
             self._events = Events(
-                self._context, self._address(settings.events_port), self._runs, self.flush, self.counters,
-                settings.patience, self._refuse_join,
+                self._context, self._runs, self.flush, self.counters, settings.patience, self._refuse_join,
             )  # fmt: skip
             self._requests = Router(
                 self._context, "requests", self._address(settings.requests_port), self._receive, self.flush,
@@ -83,6 +82,13 @@ class RelayProcess:
         host = self.settings.host
         return f"tcp://{f'[{host}]' if ':' in host else host}:{port or '*'}"
 
+    def listen(self, buffer_bytes: int) -> None:
+        """Let subscribers connect, for each of which about `buffer_bytes` are held. Raises `Unavailable`."""
+        try:
+            self._events.listen(self._address(self.settings.events_port), buffer_bytes)
+        except zmq.ZMQError as error:
+            raise Unavailable(f"cannot listen on {self.settings.host}: {error}") from error
+
     @property
     def host(self) -> str:
         """The host in the addresses that clients get, as it is written in a URL."""
@@ -91,7 +97,7 @@ class RelayProcess:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The addresses of the sockets that clients get, by name: `events`, `requests`."""
+        """The addresses of the sockets that clients get, by name, once it listens: `events`, `requests`."""
         return self._addresses_at(self.host)
 
     @property
@@ -118,7 +124,6 @@ class RelayProcess:
             self.segments[segment] = HostedRelaySegment(
                 segment, self._context, directory, routes, self.settings.id, limits, self.flush, self._failed
             )
-        self._events.bound(directory.declared.push.buffer_bytes)
         for socket in self._sockets:
             socket.start()
         async with asyncio.TaskGroup() as tasks:

@@ -45,7 +45,6 @@ class _Service:
 
     def __init__(self, settings: RelaySettings, relay: RelayProcess, catalog: CatalogClient, http: RelayHttp) -> None:
         self._settings, self._relay, self._catalog, self._http = settings, relay, catalog, http
-        self._addresses = {**relay.addresses, "http": f"http://{relay.host}:{http.port}"}
         self._directory = Directory(catalog, settings.stream, wait=settings.lookup_wait)
         self._routes = Routes(self._directory, catalog.relays, settings.via)
         self._lease: RelayLease | None = None
@@ -86,7 +85,9 @@ class _Service:
     async def _serve(self) -> None:
         relay, settings = self._relay, self._settings
         info = await self._directory.look_up()
-        own = RelayAddresses(**self._addresses)
+        relay.listen(self._directory.declared.push.buffer_bytes)
+        addresses = {**relay.addresses, "http": f"http://{relay.host}:{self._http.port}"}
+        own = RelayAddresses(**addresses)
         registration = RegisterRelay(
             stream=info.qualified, uid=info.uid, name=settings.name, id=settings.id, addresses=own,
             capacity=settings.capacity, upstream=settings.upstream,
@@ -96,7 +97,7 @@ class _Service:
         facts = StreamFacts(self._directory.encoding, self._directory.shape)
         itself = relay.subscriptions(OwnDirectory(self._directory, relay.own_addresses))
         self._http.readers = EpochReaders(settings, facts, itself)
-        print("ready", *(f"{name}={address}" for name, address in self._addresses.items()), flush=True)
+        print("ready", *(f"{name}={address}" for name, address in addresses.items()), flush=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run(), name="register")
             tasks.create_task(relay.serve(self._directory, self._routes), name="relay")

@@ -35,7 +35,7 @@ again.
 
 
 class Events:
-    """A bound XPUB; `segments` by id. `bound` limits the bytes that are held for one stalled subscriber.
+    """An XPUB; `segments` by id. Subscribers can connect once it listens (`listen`).
 
     `unknown` answers a subscription id that is joined without a hello.
     """
@@ -43,7 +43,6 @@ class Events:
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
-        address: str,
         segments: Mapping[str, ServedSegment],
         on_idle: Callable[[], None],
         counters: ProcessCounters,
@@ -61,12 +60,13 @@ class Events:
         # Receive every subscription, also to a prefix that another subscriber has: each P<nonce> is a join.
         self.socket.zmq.setsockopt(zmq.XPUB_VERBOSE, 1)
         patience.apply(self.socket.zmq)
-        self.socket.zmq.bind(address)
 
-    def bound(self, buffer_bytes: int) -> None:
-        """Hold about `buffer_bytes`, and one message, for a stalled subscriber. Call it before anything is sent."""
+    def listen(self, address: str, buffer_bytes: int) -> None:
+        """Bind; about `buffer_bytes`, and one message, are held for a stalled subscriber. Raises `zmq.ZMQError`."""
         self._slot = min(max(buffer_bytes // _SLOTS, _LEAST_SLOT), _MOST_SLOT)
+        # The library takes the mark of a subscriber's queue from what the socket had when it was bound.
         self.socket.zmq.sndhwm = max(1, buffer_bytes // (self._slot + _MESSAGE_OVERHEAD))  # 0 would mean no bound
+        self.socket.zmq.bind(address)
 
     def send(self, messages: Iterable[Frames]) -> int:
         """Push; returns the bytes. Never blocks or fails: a subscriber that lags too far sees the gap and recovers."""
