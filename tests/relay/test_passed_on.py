@@ -39,6 +39,7 @@ async def test_where_no_connection_can_be_opened_it_refuses_and_the_reader_asks_
     async with CatalogClient(services.url) as catalog:
         directory = Directory(catalog, stream, wait=30)
         await directory.look_up()
+        relay.listen(directory.declared.push.buffer_bytes)
         serving = asyncio.create_task(relay.serve(directory, Routes(directory, catalog.relays, settings.via)))
         with monkeypatch.context() as patch:
             patch.setattr(segment, "Socket", none_left)

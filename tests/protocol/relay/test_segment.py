@@ -333,7 +333,7 @@ def since(position: m.Position | None, topics: TopicFilter | None = A, **more: A
     return m.Since(7, "0", position, 4, filter=prefixes)._replace(**more)
 
 
-def asking(relay: Relay, asked: m.Since, peer: bytes = b"peer") -> list[Any]:
+def asking(relay: Relay, asked: m.Since | m.Credit, peer: bytes = b"peer") -> list[Any]:
     relay.machine.receive(peer, asked, relay.now)
     return relay.done()
 
