@@ -23,7 +23,7 @@ from epochal.protocol.topics import publisher_trie
 from epochal.resources import manifest
 from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
-from epochal_publisher.relay.epochs import ring
+from epochal_publisher.relay.epochs import encoding, ring
 from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.settings import Settings as PublisherSettings
 from epochal_publisher.sockets import events, peer_limits
@@ -67,6 +67,7 @@ CODE: dict[str, float] = {
     "peers known to have joined": run.MAX_GREETED,
     "relays in a row": m.MAX_RELAYS,
     "bytes of a cursor over HTTP": ring.MOST_ID,
+    "bytes written to one reader and not read yet": 3 * encoding.PIECE,
     "bytes of a filter over HTTP": cursor.MAX_TOPICS,
     "bytes of a manifest": manifest.MAX_MANIFEST,
     "bytes of a page of a list": pages.PAGE_BYTES,

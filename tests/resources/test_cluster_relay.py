@@ -13,6 +13,7 @@ from tests.resources.test_relay import document
 
 from epochal.resources.cluster import ClusterPlan, Create, Delete
 from epochal.resources.cluster.relay import (
+    OF_READER,
     READERS,
     RING,
     SUBSCRIPTIONS,
@@ -25,6 +26,7 @@ from epochal.resources.cluster.relay import (
 from epochal.resources.cluster.relay_scaling import RecentNeeds, needed, next_replicas
 from epochal.resources.cluster.stream import key
 from epochal.resources.relay import RelayManifest, RelaySpec
+from epochal_publisher.relay.epochs.encoding import PIECE
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.settings import RelaySettings
 
@@ -168,6 +170,7 @@ def test_the_limit_of_memory_is_made_of_what_a_relay_may_hold_by_its_settings() 
     assert (
         default("ring_bytes"), default("subscription_bytes"), default("max_readers"),
     ) == (RING, SUBSCRIPTIONS, READERS)  # fmt: skip
+    assert 3 * PIECE == OF_READER
 
 
 def ingress(item: Object) -> list[Object]:
