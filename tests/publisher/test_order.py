@@ -30,6 +30,7 @@ async def publisher() -> AsyncIterator[PublisherProcess]:
         made = PublisherProcess(settings, lease)
         async with SegmentStores(settings, stream, lease.instance) as stores:
             granted = Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64),))
+            made.listen(stream)
             await made.serve(stream, granted, stores)
             yield made
         made.close()
