@@ -319,10 +319,10 @@ class Wires:
 
     def line(self, kind: int, address: str, prefix: int = 0) -> Line:
         socket = self.context.socket(kind)
+        self._lines.append(Line(socket, prefix))
         socket.linger = 0
         socket.set_hwm(0)
         socket.connect(address)
-        self._lines.append(Line(socket, prefix))
         return self._lines[-1]
 
     def writer(self, publisher: Process, stream: Stream, segment: str = "0") -> RawWriter:
