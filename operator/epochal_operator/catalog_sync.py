@@ -5,7 +5,6 @@ are not (S26). The catalog may be away while the cluster is not.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -144,13 +143,18 @@ class CatalogSync:
         """All streams there. Raises what the catalog client raises."""
         return await self._catalog.list()
 
-    async def relay_loads(self) -> dict[RelayName, int]:
-        """The subscribers of all relays by namespace, stream and name. Raises what the catalog client raises."""
-        loads: Counter[RelayName] = Counter()
+    async def relay_loads(self) -> dict[RelayName, int | None]:
+        """The subscribers of all relays by namespace, stream and name. Raises what the catalog client raises.
+
+        None where the catalog has begun again, and not all relays of the name have reported since.
+        """
+        loads: dict[RelayName, int | None] = {}
         for relay in await self._catalog.relays():
             namespace, _, stream = relay.stream.partition("/")
-            loads[namespace, stream, relay.name] += relay.load
-        return dict(loads)
+            name, load = (namespace, stream, relay.name), relay.load if relay.verified else None
+            so_far = loads.get(name, 0)
+            loads[name] = None if load is None or so_far is None else so_far + load
+        return loads
 
     async def collect(self, found: StreamInfo) -> None:
         """Delete a stream whose object is gone: it was deleted while the catalog was away."""

@@ -265,6 +265,7 @@ class Controller:
                     await self.sweep()
                 away = False
             except (EpochalError, ApiError) as error:
+                self._relays.loads = None  # what is known of them is old
                 if not away:
                     logger.warning("the catalog's streams cannot be compared with the cluster's now: %s", error)
                 away = True

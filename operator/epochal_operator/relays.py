@@ -43,7 +43,7 @@ class RelayReconciler:
     reporter: Reporter
     claims: Claims
     actions: Actions
-    loads: dict[RelayName, int] | None = None
+    loads: dict[RelayName, int | None] | None = None
     """Their subscribers, as the catalog last listed them; None before."""
     _needs: dict[str, RecentNeeds] = field(default_factory=dict)
     """By the uid of the Relay."""

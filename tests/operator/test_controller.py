@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from epochal.catalog_api.answers import Owner, SegmentInfo, StreamInfo
+from epochal.catalog_api.answers import Owner, RelayInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
+from epochal.client.shutdown import ended
+from epochal.errors import Unavailable
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place, RelayPlace
-from epochal_operator.catalog_sync import CatalogSync, declared_of
+from epochal_operator.catalog_sync import CatalogSync, RelayName, declared_of
 from epochal_operator.controller import Controller
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
@@ -131,8 +133,38 @@ class Relayed(CatalogSync):
     async def list(self) -> tuple[StreamInfo, ...]:
         return ()
 
-    async def relay_loads(self) -> dict[tuple[str, str, str], int]:
+    async def relay_loads(self) -> dict[RelayName, int | None]:
         return {("n", "a", "near"): 7}
+
+
+class Listing(CatalogSync):
+    """A catalog that lists these relays: name, load, and whether they have reported since it began."""
+
+    def __init__(self, *relays: tuple[str, int, bool]) -> None:
+        self._listed = [
+            RelayInfo(
+                name, name, "n/a", "u", {}, {}, "direct", 9, "ready", (), load, None, "", "now", verified=verified
+            )
+            for name, load, verified in relays
+        ]
+        self._catalog = cast(Any, self)
+
+    async def relays(self) -> list[RelayInfo]:
+        return self._listed
+
+
+class Away(Relayed):
+    """A catalog that goes away after the first list."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._answers = iter([()])
+
+    async def list(self) -> tuple[StreamInfo, ...]:
+        for answer in self._answers:
+            return answer
+        self.asked.set()
+        raise Unavailable("it is away")
 
 
 async def test_the_catalog_is_asked_for_relays_where_there_are_any() -> None:
@@ -145,6 +177,26 @@ async def test_the_catalog_is_asked_for_relays_where_there_are_any() -> None:
     await acting.sweep()
     assert looks.loads == {("n", "a", "near"): 7}
     assert await woken(acting) == {RelayPlace("n", "near")}
+
+
+async def test_what_is_known_of_relays_is_forgotten_while_the_catalog_is_away() -> None:
+    """Else their number would follow subscribers of minutes ago."""
+    away = Away()
+    looks = Looks(catalog_sync=away)
+    acting = controller(looks)
+    acting.saw("Relay", "ADDED", {**item("near", "r"), "spec": {"stream": "a"}})
+    await acting.sweep()
+    assert looks.loads == {("n", "a", "near"): 7}
+    sweeping = asyncio.create_task(acting.sweep_forever())
+    await away.asked.wait()
+    await asyncio.sleep(0)
+    assert looks.loads is None
+    await ended([sweeping])
+
+
+async def test_the_subscribers_of_relays_are_not_known_before_all_have_reported_to_a_catalog_that_began_again() -> None:
+    loads = await Listing(("near", 3, True), ("near", 4, True), ("far", 3, True), ("far", 0, False)).relay_loads()
+    assert loads == {("n", "a", "near"): 7, ("n", "a", "far"): None}
 
 
 def at_catalog(*lost: str) -> StreamInfo:

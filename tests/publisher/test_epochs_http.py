@@ -193,3 +193,41 @@ async def test_what_is_wrong_with_a_request_is_named(start: Any) -> None:
         assert (status, problem["code"]) == (406, "not_acceptable")
         status, problem = await relay.ask(Last_Event_ID="17", Accept="text/event-stream")
         assert (status, [wrong["path"] for wrong in problem["problems"]]) == (422, ["Last-Event-ID"])
+
+
+@pytest.mark.rule("E16", "F18")
+async def test_who_has_read_history_goes_on_in_a_ring_that_drops_what_he_was_to_take(start: Any) -> None:
+    """Epochs come so fast that the ring drops some while the reader's own subscription is closed."""
+    stream, _ = start(**TWO)
+    published, over = 0, asyncio.Event()
+    async with relaying(stream, ring_bytes=64 * 1024) as relay, relay.client.writer(stream.name) as writer:
+
+        async def publish_on() -> None:
+            nonlocal published
+            while not over.is_set():
+                await writer.append(published, ["x" * 500], key=b"a")
+                await writer.advance(published + 1)
+                published += 1
+
+        await relay.lines()  # the ring begins
+        publishing = asyncio.create_task(publish_on())
+        while published < 300:  # noqa: ASYNC110  # the ring is full
+            await asyncio.sleep(0.01)
+        for _ in range(10):
+            begun = published - 60
+            times = [time for time, _ in whole(await relay.lines(since=f"time:{begun}", wait="5"))]
+            assert times == [*range(begun + 1, begun + 1 + len(times))]
+        over.set()
+        await publishing
+
+
+@pytest.mark.rule("F18")
+async def test_a_cursor_of_a_long_filter_goes_back_beside_it(start: Any) -> None:
+    stream, _ = start(**TWO)
+    topics = [("topic", f"region {n:03}/sensor\xff{n:04}") for n in range(110)]
+    async with relaying(stream) as relay, relay.client.writer(stream.name) as writer:
+        _, (last,) = await relay.ask(topics)
+        assert len(last["cursor"]) > 5_000
+        await publish(writer, 0, "a", topic="region 007/sensor\xff0007".encode())
+        status, lines = await relay.ask([*topics, ("since", last["cursor"]), ("wait", "20")])
+        assert (status, whole(lines)) == (200, [(0, ["a"] * 4)])

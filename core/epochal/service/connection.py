@@ -15,8 +15,8 @@ from epochal.service import problems
 from epochal.service.process import file_limit
 from epochal.service.settings import ServiceSettings
 
-_MAX_LINE = 8190
-"""Bytes of a request line, and of one header; other servers have the same limit."""
+_MAX_FIELD = 8190
+"""Bytes of one header; other servers have the same limit."""
 _MAX_HEADERS = 100
 _LINGER = 1.0
 """Seconds for which the rest of a refused body is still read, so that its sender gets the answer."""
@@ -123,8 +123,8 @@ class TimedConnection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=settings.idle_timeout,
-            max_line_size=_MAX_LINE,
-            max_field_size=_MAX_LINE,
+            max_line_size=settings.max_line,
+            max_field_size=_MAX_FIELD,
             max_headers=_MAX_HEADERS,
             lingering_time=_LINGER,
             auto_decompress=False,  # unpacking blocks the loop: a third of a second for 200 KiB of zeros

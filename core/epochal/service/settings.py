@@ -29,6 +29,8 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
     service: ClassVar[str]
     """The name of the service, for messages."""
+    max_line: ClassVar[int] = 8190
+    """Bytes of a request line; other servers have the same limit."""
 
     host: str = "127.0.0.1"
     """The address to listen on. Loopback: nothing can be reached from outside unless this is set."""

@@ -325,6 +325,22 @@ def test_a_full_relay_sends_others_on_but_lets_its_own_change() -> None:
     assert isinstance(answers(relay.hello(b"one", B, replaces=nonce))[0], m.Welcome)
 
 
+@pytest.mark.rule("F15")
+def test_a_full_relay_answers_history_to_those_who_only_ask_and_lets_them_take_no_place() -> None:
+    """A relay that follows it says hello for each request that it passes on, and wants nothing by that."""
+    relay = Relay(capacity=1)
+    relay.reports(began(EVERYTHING), data(10))
+    relay.joins(b"one", A)
+    assert isinstance(answers(relay.hello(b"passes on", NOTHING))[0], m.Welcome)
+    _, chunk = [each.messages for each in asking(relay, since(m.Position(2, 9)), b"passes on")]
+    assert [event.seq for event in chunk[1:]] == [10]
+    nonce = relay.joins(b"two", NOTHING)
+    (refused,) = answers(relay.hello(b"two", B, replaces=nonce))
+    assert isinstance(refused, m.Refused), "it has taken no place that it could change"
+    (refused,) = answers(relay.hello(b"three", NOTHING))
+    assert isinstance(refused, m.Refused), "and there are not any number of them"
+
+
 # ---- history ----
 
 

@@ -246,12 +246,21 @@ class _Connection:
         self._closed = False
         self._address, self.requests_address = route.events, route.requests
         self._events = self._connected(zmq.SUB, self._pushed, self._address) if follower.pushes else None
-        self._requests = self._connected(zmq.DEALER, self._answered, self.requests_address)
+        try:
+            self._requests = self._connected(zmq.DEALER, self._answered, self.requests_address)
+        except zmq.ZMQError:
+            if self._events is not None:
+                self._events.close()
+            raise
 
     def _connected(self, kind: int, on_message: Callable[[Frames], None], address: str) -> Socket:
         socket = Socket(self._reader.context, kind, on_message, self._act)
-        socket.watch(self._disconnected)
-        socket.zmq.connect(address)
+        try:
+            socket.watch(self._disconnected)
+            socket.zmq.connect(address)
+        except zmq.ZMQError:
+            socket.close()
+            raise
         if self._paused:
             socket.pause()
         socket.start()

@@ -38,7 +38,7 @@ from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEff
 from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.relay.passages import Passages
 from epochal.protocol.relay.run import Run
-from epochal.protocol.relay.union import FilterUnion, UnionTimes
+from epochal.protocol.relay.union import NOTHING, FilterUnion, UnionTimes
 from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Reached, Rejoined
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
@@ -277,10 +277,12 @@ class RelayedSegment:
     def _hello(self, run: Run, peer: bytes, hello: m.Hello, now: float) -> None:
         joined = run.server.subscriptions
         own = None if hello.replaces is None else joined.get(hello.replaces)
-        is_own = own is not None and own.peer == peer  # ids can be seen by all (F11)
-        if len(joined) >= self.limits.capacity and not is_own:
-            raise Unavailable(f"this relay has {len(joined)} subscribers and takes no more; try another")
+        is_own = own is not None and own.peer == peer and own.channel.filter != NOTHING  # ids can be seen by all (F11)
         wanted = run.server.wanted(peer, hello)
+        # Who wants nothing is about to ask for history, or to say what it wants.
+        most = self.limits.capacity * (2 if wanted == NOTHING else 1)
+        if len(joined) >= most and not is_own:
+            raise Unavailable(f"this relay has {len(joined)} subscribers and takes no more; try another")
         refused = hello.stream != self.stream or m.VERSION not in hello.versions  # the run says why
         if refused or self._comes(run, wanted):
             self._welcome(run, peer, hello, now)

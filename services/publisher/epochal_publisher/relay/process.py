@@ -35,8 +35,9 @@ from epochal_publisher.sockets.router import Requests, Router
 
 logger = logging.getLogger("epochal.relay")
 
-_MAX_SOCKETS = 8192
-"""Of this process: each segment has two upstream, each request that is passed on one, and each of these a monitor."""
+_MAX_SOCKETS = 65_535
+"""Of this process, as many as the library takes. A watched socket counts as three. Each segment has two upstream, and
+two for each filter that is read over HTTP; each request that is passed on has one."""
 
 
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}

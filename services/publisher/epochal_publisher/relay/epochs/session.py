@@ -92,7 +92,9 @@ class Session:
                 if not self.alone:
                     until = clock()  # he has all of history: how long he waits for more is another question
                 continue
-            await self._leave()
+            if self._own is not None:
+                await self._leave()
+                continue  # the ring may have dropped meanwhile what he was to take
             if step is Step.TAKE:
                 return self._reader.take()
             self.over = step is Step.END

@@ -15,6 +15,8 @@ class RelayHttpSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="EPOCHAL_RELAY_")
     service: ClassVar[str] = "relay"
 
+    max_line: ClassVar[int] = 32_760
+    """A filter of 4 KiB and a cursor with it, 6 KiB, are three times as long where most bytes are percent-encoded."""
     max_wait: float = Field(default=60.0, gt=0.0, le=600.0)
     """The longest that a request for epochs may wait; proxies give up after about as long."""
     max_readers: int = Field(default=1024, ge=1)
