@@ -162,7 +162,7 @@ class Reader:
         """Each epoch once, in order, with all of each topic that it must have, and nothing of any other."""
         times = [time for time, _, _ in self.epochs]
         assert times == sorted({*range(published.begun + 1)} - {*self.missed})
-        began = dict.fromkeys(self.changes[0].topics, 0)
+        began: dict[bytes, int] = dict.fromkeys(self.changes[0].topics, 0)
         """Topic that is wanted -> the change since which it is."""
         came: set[bytes] = set()
         at = 0
