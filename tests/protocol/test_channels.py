@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError
@@ -47,6 +47,7 @@ def sent(channels: Channels) -> dict[bytes, list[m.Message]]:
     st.lists(st.sampled_from(TOPICS) | st.none(), max_size=12),
     st.integers(0, 70_000),
 )
+@example([TopicFilter([b"a"])], [b"b", b"a"], 0)
 def test_each_channel_has_its_topics_and_all_else_and_names_what_was_before(filters, topics, size):
     channels = make()
     joined = [listening(channels, wanted) for wanted in filters]
