@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -36,11 +37,13 @@ async def test_where_no_connection_can_be_opened_it_refuses_and_the_reader_asks_
 
     settings = RelaySettings.read(catalog=services.url, stream=stream)
     relay = RelayProcess(settings)
-    async with CatalogClient(services.url) as catalog:
+    async with AsyncExitStack() as stack, CatalogClient(services.url) as catalog:
+        stack.callback(relay.close)
         directory = Directory(catalog, stream, wait=30)
         await directory.look_up()
         relay.listen(directory.declared.push.buffer_bytes)
         serving = asyncio.create_task(relay.serve(directory, Routes(directory, catalog.relays, settings.via)))
+        stack.push_async_callback(ended, [serving])
         with monkeypatch.context() as patch:
             patch.setattr(segment, "Socket", none_left)
             own: Any = OwnDirectory(directory, relay.own_addresses)
@@ -49,5 +52,3 @@ async def test_where_no_connection_can_be_opened_it_refuses_and_the_reader_asks_
                 patch.undo()
                 assert [epoch.time async for epoch in sub.epochs() if isinstance(epoch, epochal.Epoch)] == [0, 1, 2]
         assert "cannot be passed on" in caplog.text
-        await ended([serving])
-    relay.close()

@@ -76,9 +76,10 @@ async def test_readers_over_http_are_among_the_subscribers_that_others_choose_by
     renewing: Services, tmp_path: Path
 ) -> None:
     stream, relays = await renewing.stream(segments=2, encoding="json"), Relays(renewing.url, tmp_path)
-    url = (await relays.start(stream)).addresses["http"] + "/v1/epochs"
     live = {"Accept": "text/event-stream"}
-    async with epochal.connect(renewing.url) as client, aiohttp.ClientSession() as web:
+    async with AsyncExitStack() as stack, epochal.connect(renewing.url) as client, aiohttp.ClientSession() as web:
+        stack.push_async_callback(relays.close)
+        url = (await relays.start(stream)).addresses["http"] + "/v1/epochs"
         async with client.subscribe(stream, via="relay") as sub, AsyncExitStack() as readers:
             await sub.ready.wait()
             for topic in ("a", "a", "b"):
@@ -86,7 +87,6 @@ async def test_readers_over_http_are_among_the_subscribers_that_others_choose_by
                 assert got.status == 200
             await loaded(client, stream, 4)
         await loaded(client, stream, 0)
-    await relays.close()
 
 
 async def test_a_relay_that_is_full_says_so_to_readers_of_another_filter(services, relays: Relays) -> None:

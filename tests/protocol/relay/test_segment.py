@@ -325,6 +325,13 @@ def test_a_full_relay_sends_others_on_but_lets_its_own_change() -> None:
     assert isinstance(answers(relay.hello(b"one", B, replaces=nonce))[0], m.Welcome)
 
 
+def test_who_wants_nothing_for_a_while_keeps_its_place_at_a_full_relay() -> None:
+    relay = Relay(capacity=1)
+    relay.reports(began(EVERYTHING))
+    nonce = relay.joins(b"one", NOTHING)
+    assert isinstance(answers(relay.hello(b"one", A, replaces=nonce))[0], m.Welcome)
+
+
 @pytest.mark.rule("F15")
 def test_a_full_relay_answers_history_to_those_who_only_ask_and_lets_them_take_no_place() -> None:
     """A relay that follows it says hello for each request that it passes on, and wants nothing by that."""

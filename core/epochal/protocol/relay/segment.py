@@ -277,7 +277,11 @@ class RelayedSegment:
     def _hello(self, run: Run, peer: bytes, hello: m.Hello, now: float) -> None:
         joined = run.server.subscriptions
         own = None if hello.replaces is None else joined.get(hello.replaces)
-        is_own = own is not None and own.peer == peer and own.channel.filter != NOTHING  # ids can be seen by all (F11)
+        is_own = (
+            own is not None
+            and own.peer == peer  # ids can be seen by all (F11)
+            and (own.channel.filter != NOTHING or len(joined) <= self.limits.capacity)  # else it has taken no place
+        )
         wanted = run.server.wanted(peer, hello)
         # Who wants nothing is about to ask for history, or to say what it wants.
         most = self.limits.capacity * (2 if wanted == NOTHING else 1)
