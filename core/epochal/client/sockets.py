@@ -141,6 +141,15 @@ class Socket:
             self._paused = False
             self._schedule()
 
+    def connect(self, address: str, on_lost: Callable[[], None]) -> None:
+        """Connect, and `watch` that. Raises `zmq.ZMQError`; the socket is closed then."""
+        try:
+            self.watch(on_lost)
+            self.zmq.connect(address)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
     def watch(self, on_lost: Callable[[], None]) -> None:
         """Call `on_lost` once when a connection made by this socket fails or breaks."""
         monitor = self.zmq.get_monitor_socket(

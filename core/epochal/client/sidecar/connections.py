@@ -65,13 +65,8 @@ class Connections:
             socket.close()
         self.sweep()
         socket = Socket(self._context, zmq.DEALER, on_message, on_idle)
-        try:
-            socket.watch(on_lost)
-            socket.zmq.connect(address)
-            socket.start()
-        except BaseException:
-            socket.close()
-            raise
+        socket.connect(address, on_lost)
+        socket.start()
         return socket
 
     def give_back(self, address: str, use: Use, socket: Socket) -> None:

@@ -255,12 +255,7 @@ class _Connection:
 
     def _connected(self, kind: int, on_message: Callable[[Frames], None], address: str) -> Socket:
         socket = Socket(self._reader.context, kind, on_message, self._act)
-        try:
-            socket.watch(self._disconnected)
-            socket.zmq.connect(address)
-        except zmq.ZMQError:
-            socket.close()
-            raise
+        socket.connect(address, self._disconnected)
         if self._paused:
             socket.pause()
         socket.start()

@@ -99,8 +99,7 @@ class SegmentWriter:
         try:
             if sidecar is None:
                 self._socket = Socket(session.context, zmq.DEALER, self._received, session.act)
-                self._socket.watch(self._broke)
-                self._socket.zmq.connect(address)
+                self._socket.connect(address, self._broke)
                 self._socket.start()
             else:
                 self._socket = connections().take(

@@ -171,12 +171,7 @@ class HostedRelaySegment:
 
     def _connected(self, passage: int, address: str) -> Socket:
         socket = Socket(self.context, zmq.DEALER, lambda frames: self._answered(passage, frames), self._flush)
-        try:
-            socket.watch(lambda: self._cut(passage))
-            socket.zmq.connect(address)
-        except zmq.ZMQError:
-            socket.close()
-            raise
+        socket.connect(address, lambda: self._cut(passage))
         socket.start()
         return socket
 

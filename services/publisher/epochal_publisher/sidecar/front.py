@@ -168,8 +168,7 @@ class Front:
         )  # fmt: skip
         self._publishers[number] = socket
         try:
-            socket.watch(lambda: self._lost(number))
-            socket.zmq.connect(address)
+            socket.connect(address, lambda: self._lost(number))
             socket.start()
         except zmq.ZMQError as error:
             logger.warning("%s cannot be connected to: %s", address, error)
