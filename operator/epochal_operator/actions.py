@@ -7,6 +7,7 @@ what has changed meanwhile is looked at, and planned with, again.
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from epochal.backoff import Backoff
 from epochal.kube.api import ApiError
@@ -30,6 +31,16 @@ _BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
 _MOST_ALIKE = 8
 """So many refusals of one kind are enough for one look: a quota refuses a thousand pods one by one."""
 _SHOWN = 3
+
+
+class _Outcome(Enum):
+    """What became of one action."""
+
+    DONE = "done"
+    SAME = "same"
+    """All was so already, for Kubernetes: it writes some values in another way, or something else changes them back."""
+    OTHERWISE = "otherwise"
+    """There is something else than was known."""
 
 
 class OutOfDate(Exception):
@@ -76,8 +87,8 @@ class Actions:
     ) -> tuple[ClusterPlan, Refusals]:
         """Plan and do it, again where something was otherwise than known. `check` is awaited before the first action.
 
-        Of the plan that is returned the actions were done; what Kubernetes refused is beside it. Events are posted to
-        the object `of`. Raises `OutOfDate`, `ApiError`, and what `check` raises.
+        Of the plan that is returned the actions were done, and changed something; what Kubernetes refused is beside it.
+        Events are posted to the object `of`. Raises `OutOfDate`, `ApiError`, and what `check` raises.
         """
         backoff = Backoff(_PAUSE_FIRST, _PAUSE_LAST, jitter=1)
         for tried in range(_TRIES):
@@ -103,42 +114,49 @@ class Actions:
             if refusals.stop(action):
                 continue
             try:
-                if await self._act(of, action):
-                    done.append(action)
-                else:
-                    refusals.otherwise.append(action)
+                match await self._act(of, action):
+                    case _Outcome.DONE:
+                        done.append(action)
+                    case _Outcome.OTHERWISE:
+                        refusals.otherwise.append(action)
             except ApiError as error:
                 if error.passes or error.status in (404, 409):
                     raise
                 refusals.add(action, error.message)
         return tuple(done), refusals
 
-    async def _act(self, of: Object, action: ClusterAction) -> bool:
-        """Do one thing; returns whether it was as known. Raises `ApiError` for other refusals."""
+    async def _act(self, of: Object, action: ClusterAction) -> _Outcome:
+        """Do one thing. Raises `ApiError` for refusals, unless there is something else than was known."""
         try:
             match action:
                 case Create(item):
                     return await self._create(item)
                 case Apply(item, uid):
-                    requested = self.cache.dropped
-                    self.cache.put(await self.api.apply(item, uid=uid), requested)
+                    return await self._apply(item, uid)
                 case Delete():
                     await self._delete(of, action)
         except ApiError as error:
             if error.status not in (404, 409) or (error.status == 404 and isinstance(action, Create)):
                 raise
             await self.refresh(action.item)
-            return False
-        return True
+            return _Outcome.OTHERWISE
+        return _Outcome.DONE
 
-    async def _create(self, item: Object) -> bool:
+    async def _create(self, item: Object) -> _Outcome:
         if item["kind"] in _BY_POST:
             self.cache.put(await self.api.create(item))
-            return True
+            return _Outcome.DONE
         if await self.refresh(item) is not None:
-            return False
+            return _Outcome.OTHERWISE
         self.cache.put(await self.api.apply(item))
-        return True
+        return _Outcome.DONE
+
+    async def _apply(self, item: Object, uid: str) -> _Outcome:
+        known, requested = self.cache.find(item), self.cache.dropped
+        found = await self.api.apply(item, uid=uid)
+        self.cache.put(found, requested)
+        is_same = known is not None and known["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+        return _Outcome.SAME if is_same else _Outcome.DONE
 
     async def _delete(self, of: Object, action: Delete) -> None:
         item = action.item

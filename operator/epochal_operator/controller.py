@@ -166,13 +166,15 @@ class Controller:
             yield belongs
         if item["kind"] == "Stream":
             yield namespace, name
-            yield from (
-                place_of(relay) for relay in self._cache.relays(namespace) if relay["spec"].get("stream") == name
-            )
+            yield from self._relays_of((namespace, name))
         elif item["kind"] == "Relay":
             yield RelayPlace(namespace, name)
             if (namespace, name) in self._cache.streams:  # it may want this name, or have wanted it
                 yield namespace, name
+
+    def _relays_of(self, stream: Place) -> Iterator[RelayPlace]:
+        namespace, name = stream
+        return (place_of(relay) for relay in self._cache.relays(namespace) if relay["spec"].get("stream") == name)
 
     def _wake(self, place: Place | RelayPlace) -> None:
         """Have a stream or a relay looked at; not a stream that is another operator's."""
@@ -265,7 +267,6 @@ class Controller:
                     await self.sweep()
                 away = False
             except (EpochalError, ApiError) as error:
-                self._relays.loads = None  # what is known of them is old
                 if not away:
                     logger.warning("the catalog's streams cannot be compared with the cluster's now: %s", error)
                 away = True
@@ -273,16 +274,24 @@ class Controller:
 
     async def sweep(self) -> None:
         """Compare the catalog's streams with the cluster's. Raises `ApiError`, and what the catalog client raises."""
-        found = await self._catalog_sync.list()
-        self._look_at_what_moved(found)
-        for each in found:
+        try:
+            found = await self._catalog_sync.list()
+            self._look_at_what_moved(found)
+            await self._count_subscribers()
+        except EpochalError:
+            self._relays.listed(None)  # what is known of them is old
+            raise
+        for each in found:  # last: a stream that the catalog cannot delete now keeps nothing else from being done
             mine = not self._settings.namespaces or each.namespace in self._settings.namespaces
             if mine and object_uid(each) and not self._is_there(each) and await self._is_gone(each):
                 await self._catalog_sync.collect(each)
-        if relays := self._cache.relays():
-            self._relays.loads = await self._catalog_sync.relay_loads()
-            for relay in relays:
-                self._wake(place_of(relay))
+
+    async def _count_subscribers(self) -> None:
+        """Ask for the subscribers of relays where there are any, and look at these."""
+        relays = self._cache.relays()
+        self._relays.listed(await self._catalog_sync.relay_loads() if relays else None)
+        for relay in relays:
+            self._wake(place_of(relay))
 
     def _look_at_what_moved(self, found: Iterable[StreamInfo]) -> None:
         known = {(each.namespace, each.name): each for each in found}
@@ -322,7 +331,7 @@ class Controller:
             if isinstance(place, RelayPlace):
                 after = await self._relays.reconcile(place)
             else:
-                after = await self._reconciler.reconcile(place)
+                after = await self._look_at_stream(place)
             look.outcome = "ok"
         except OutOfDate as error:
             logger.debug("%s: %s", name, error)
@@ -336,6 +345,20 @@ class Controller:
         finally:
             self.queue.done(place, failed=look.outcome != "ok", after=after)
             self._telemetry.looked(look.outcome, monotonic() - started)
+
+    async def _look_at_stream(self, place: Place) -> float | None:
+        """Its relays wait until it is claimed; what the look itself has written will be no news of a watch."""
+        was_claimed = self._is_claimed(place)
+        try:
+            return await self._reconciler.reconcile(place)
+        finally:
+            if not was_claimed and self._is_claimed(place):
+                for relay in self._relays_of(place):
+                    self._wake(relay)
+
+    def _is_claimed(self, place: Place) -> bool:
+        stream = self._cache.streams.get(place)
+        return stream is not None and self._claims.is_claimed(stream)
 
 
 def place_of(relay: Object) -> RelayPlace:

@@ -20,7 +20,7 @@ from epochal.resources.cluster.relay import (
     relay_children_of,
     relay_objects_name,
 )
-from epochal.resources.cluster.relay_scaling import RecentNeeds, needed, next_replicas
+from epochal.resources.cluster.relay_scaling import RecentNeeds, is_ending, needed
 from epochal.resources.cluster.relay_status import RelaySeen
 from epochal.resources.cluster.stream import is_terminating, key
 from epochal.resources.manifest import StreamManifest
@@ -43,10 +43,22 @@ class RelayReconciler:
     reporter: Reporter
     claims: Claims
     actions: Actions
-    loads: dict[RelayName, int | None] | None = None
-    """Their subscribers, as the catalog last listed them; None before."""
+    _loads: dict[RelayName, int | None] | None = None
+    """Their subscribers, as the catalog last listed them; None while that is not known."""
+    _listed: float = 0.0
+    """When that was."""
     _needs: dict[str, RecentNeeds] = field(default_factory=dict)
     """By the uid of the Relay."""
+
+    def listed(self, loads: dict[RelayName, int | None] | None) -> None:
+        """The catalog has just listed so many subscribers; None where it could not be asked.
+
+        Its first list afterwards may lack relays that have not registered again: what was needed is learnt from it as
+        after a start of the operator.
+        """
+        self._loads, self._listed = loads, monotonic()
+        if loads is None:
+            self._needs.clear()
 
     async def reconcile(self, place: RelayPlace) -> float | None:
         """Look at one Relay; returns seconds after which to look again in any case.
@@ -133,9 +145,9 @@ class RelayReconciler:
     # ---- how many ----
 
     def _subscribers(self, manifest: RelayManifest) -> int | None:
-        if self.loads is None:
+        if self._loads is None:
             return None
-        return self.loads.get((manifest.namespace, manifest.spec.stream, manifest.name), 0)
+        return self._loads.get((manifest.namespace, manifest.spec.stream, manifest.name), 0)
 
     def _replicas(self, manifest: RelayManifest, uid: str, subscribers: int | None) -> int:
         """How many relays there should be now; as many as there are while their subscribers are not known."""
@@ -147,11 +159,14 @@ class RelayReconciler:
         current = least if deployment is None else int(deployment["spec"]["replicas"])
         if subscribers is None:
             return min(max(current, least), most)
-        now, need = monotonic(), needed(spec, subscribers)
         if uid not in self._needs:
-            self._needs[uid] = RecentNeeds(self.settings.relay_scale_down, current, now)
-        highest = self._needs[uid].highest(need, now)
-        return next_replicas(spec, current, need, highest, settled=deployment is not None and _has_settled(deployment))
+            self._needs[uid] = self._no_needs(current)
+        self._needs[uid].look(needed(spec, subscribers), self._listed, current)
+        return self._needs[uid].replicas(spec, current, ending=is_ending(deployment))
+
+    def _no_needs(self, current: int) -> RecentNeeds:
+        up, down, every = self.settings.relay_scale_up, self.settings.relay_scale_down, self.settings.catalog_interval
+        return RecentNeeds(up, down, every, current=current, now=self._listed)
 
     def _deployment(self, namespace: str, name: str, uid: str) -> Object | None:
         named = frozenset((("Deployment", relay_objects_name(name)),))
@@ -192,10 +207,3 @@ def _manifest_of(relay: Object) -> RelayManifest:
 
 def _identity(relay: Object) -> tuple[str, int]:
     return relay["metadata"]["uid"], relay["metadata"]["generation"]
-
-
-def _has_settled(deployment: Object) -> bool:
-    """Whether as many relays as there should be are ready, and none is starting or ending."""
-    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]
-    current = status.get("observedGeneration") == deployment["metadata"]["generation"]
-    return bool(current and status.get("replicas", 0) == status.get("readyReplicas", 0) == wanted)

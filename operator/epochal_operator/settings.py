@@ -17,7 +17,7 @@ from epochal.client.catalog.url import catalog_url
 from epochal.errors import ConfigError
 from epochal.kube.access import own_namespace
 from epochal.otel.sdk import Exports
-from epochal.resources.cluster import OWN_ENVIRONMENT, ClusterSettings
+from epochal.resources.cluster import OWN_ENVIRONMENT, RELAY_ENVIRONMENT, ClusterSettings
 from epochal.service.settings import ByComma, Port, ServiceSettings
 
 LEASE_NAME = "epochal-operator"
@@ -53,6 +53,8 @@ def _environment(value: Any) -> Any:
             raise ValueError(f"{name[:80]!r} is no name of a variable")
         if name in OWN_ENVIRONMENT:
             raise ValueError(f"{name} is set by each stream")
+        if name in RELAY_ENVIRONMENT:
+            raise ValueError(f"{name} is set by each relay")
     try:
         Exports.read(dict(value))
     except ConfigError as error:
@@ -87,7 +89,7 @@ class OperatorSettings(ServiceSettings):
     fixed_user: bool = True
     """Pods name their user; not where the platform chooses one for each namespace and refuses any other."""
     publisher_env: Environment = ()
-    """More environment of publishers, as a JSON object: where they send traces; the chart's `tracing`."""
+    """More environment of publishers and relays, as a JSON object: where they send traces; the chart's `tracing`."""
     namespaces: ByComma = ()
     """The namespaces that are looked after, by comma; none: the whole cluster."""
 
@@ -103,6 +105,8 @@ class OperatorSettings(ServiceSettings):
     """How long the deletion of a stream waits for a catalog that is away; it is notified later then."""
     rollout_patience: float = Field(default=300.0, gt=0.0, le=86400.0)
     """How long a pod may take to become ready before it counts as stuck; recovering a long log takes a while."""
+    relay_scale_up: float = Field(default=15.0, ge=0.0, le=86400.0)
+    """How long more relays must be needed before they begin: longer than the catalog lists one that was killed."""
     relay_scale_down: float = Field(default=300.0, ge=0.0, le=86400.0)
     """How long fewer relays must have been enough before one ends: subscribers that come back soon need it again."""
     workers: int = Field(default=8, ge=1, le=256)

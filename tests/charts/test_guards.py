@@ -118,7 +118,8 @@ def test_what_takes_finalizers_off_has_an_account_of_its_own_that_goes_with_it()
 def test_whoever_may_view_or_edit_may_view_or_edit_streams():
     objects = render()
     view, edit = find(objects, "ClusterRole", "-view"), find(objects, "ClusterRole", "-edit")
-    assert rights(view)["streams"] == {"get", "list", "watch"}
+    for kind in ("streams", "relays"):  # `kubectl scale --current-replicas=3` reads the sub-resource first
+        assert rights(view)[kind] == rights(view)[f"{kind}/scale"] == {"get", "list", "watch"}
     assert "rbac.authorization.k8s.io/aggregate-to-view" not in edit["metadata"]["labels"]
     assert edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
     assert "streams/status" not in rights(edit), "how a Stream is, only the operator says"

@@ -12,6 +12,7 @@ from epochal.catalog_api.blockers import HeldBack
 from epochal.client.shutdown import ended
 from epochal.errors import Unavailable
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
+from epochal.resources.manifest import OBJECT_UID
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place, RelayPlace
 from epochal_operator.catalog_sync import CatalogSync, RelayName, declared_of
@@ -35,12 +36,16 @@ class Looks:
     catalog_sync: CatalogSync | None = None
     claims: Claims = field(init=False)
     loads: object = None
+    """What was listed last."""
     seen: list[Place | RelayPlace] = field(default_factory=list)
     raises: dict[Place | RelayPlace, Exception] = field(default_factory=dict)
     looked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     def __post_init__(self) -> None:
         self.claims = Claims(SETTINGS.operator, self.cache)
+
+    def listed(self, loads: object) -> None:
+        self.loads = loads
 
     async def reconcile(self, place: Place | RelayPlace) -> None:
         self.seen.append(place)
@@ -192,6 +197,48 @@ async def test_what_is_known_of_relays_is_forgotten_while_the_catalog_is_away() 
     await asyncio.sleep(0)
     assert looks.loads is None
     await ended([sweeping])
+
+
+async def test_what_was_listed_of_relays_is_forgotten_with_the_last_of_them() -> None:
+    """Else a relay of this name that is made much later would have its subscribers."""
+    looks = Looks(catalog_sync=Relayed())
+    acting = controller(looks)
+    relay = {**item("near", "r"), "spec": {"stream": "a"}}
+    acting.saw("Relay", "ADDED", relay)
+    await acting.sweep()
+    assert looks.loads == {("n", "a", "near"): 7}
+    acting.saw("Relay", "DELETED", {**relay, **item("near", "r", 2)})
+    await acting.sweep()
+    assert looks.loads is None
+
+
+class NoWrites(Relayed):
+    """A catalog whose database takes no writes: its disk is full."""
+
+    async def list(self) -> tuple[StreamInfo, ...]:
+        return (StreamInfo("n", "gone", "u9", 1, "Ready", {"metadata": {"annotations": {OBJECT_UID: "x"}}}),)
+
+    async def collect(self, found: StreamInfo) -> None:
+        raise Unavailable("the database takes no writes")
+
+
+async def test_relays_follow_their_subscribers_while_the_catalog_can_delete_no_stream() -> None:
+    looks = Looks(catalog_sync=NoWrites())
+    acting = controller(looks)
+    acting._api = cast(ThrottledApi, Empty())
+    acting.saw("Relay", "ADDED", {**item("near", "r"), "spec": {"stream": "a"}})
+    await woken(acting)
+    with pytest.raises(Unavailable, match="no writes"):
+        await acting.sweep()
+    assert looks.loads == {("n", "a", "near"): 7}
+    assert await woken(acting) == {RelayPlace("n", "near")}
+
+
+class Empty:
+    """An API server without any object."""
+
+    async def get(self, *_: str) -> None:
+        return None
 
 
 async def test_the_subscribers_of_relays_are_not_known_before_all_have_reported_to_a_catalog_that_began_again() -> None:

@@ -71,9 +71,13 @@ def test_what_is_set_for_publishers_reaches_their_pods() -> None:
 
 def test_more_environment_of_publishers_is_an_object_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"catalog": "http://c:1", "image": "i"}
-    monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", '{"OTEL_TRACES_SAMPLER": "always_on", "A": "1,2=3"}')
+    monkeypatch.setenv(
+        "EPOCHAL_OPERATOR_PUBLISHER_ENV",
+        '{"OTEL_TRACES_SAMPLER": "always_on", "A": "1,2=3", "EPOCHAL_RELAY_MAX_READERS": "9"}',
+    )
     assert OperatorSettings.read(**given).cluster.publisher_env == (
         ("A", "1,2=3"),
+        ("EPOCHAL_RELAY_MAX_READERS", "9"),
         ("OTEL_TRACES_SAMPLER", "always_on"),
     )
     monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", "")
@@ -89,6 +93,8 @@ def test_more_environment_of_publishers_is_an_object_of_texts(monkeypatch: pytes
         ('{"A": 1}', "no JSON object of texts"),
         ('{"a b": "1"}', "'a b' is no name of a variable"),
         ('{"EPOCHAL_PUBLISHER_STREAM": "a/b"}', "EPOCHAL_PUBLISHER_STREAM is set by each stream"),
+        ('{"EPOCHAL_RELAY_STREAM": "a/b"}', "EPOCHAL_RELAY_STREAM is set by each relay"),
+        ('{"EPOCHAL_RELAY_CORS_ORIGINS": "*"}', "EPOCHAL_RELAY_CORS_ORIGINS is set by each relay"),
         ('{"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}', "'collector:4318' is no address of a collector"),
     ],
 )

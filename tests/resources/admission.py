@@ -75,6 +75,9 @@ def _broken(schema: dict[str, Any], value: Any, old: Any) -> Iterator[str]:
         for name, inner in schema.get("properties", {}).items():
             if name in value:
                 yield from _broken(inner, value[name], old.get(name) if isinstance(old, dict) else None)
+    if isinstance(value, list):
+        for item in value:
+            yield from _broken(schema.get("items", {}), item, None)
 
 
 def _quantity(text: str) -> int:

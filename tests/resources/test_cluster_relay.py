@@ -11,7 +11,7 @@ from tests.resources.pretended import Pretended
 from tests.resources.test_cluster_children import SETTINGS, drawn, stream
 from tests.resources.test_relay import document
 
-from epochal.resources.cluster import ClusterPlan, Create, Delete
+from epochal.resources.cluster import RELAY_ENVIRONMENT, ClusterPlan, Create, Delete
 from epochal.resources.cluster.relay import (
     OF_READER,
     READERS,
@@ -23,7 +23,7 @@ from epochal.resources.cluster.relay import (
     relay_children_of,
     relay_selector,
 )
-from epochal.resources.cluster.relay_scaling import RecentNeeds, needed, next_replicas
+from epochal.resources.cluster.relay_scaling import RecentNeeds, is_ending, needed, next_replicas
 from epochal.resources.cluster.stream import key
 from epochal.resources.relay import RelayManifest, RelaySpec
 from epochal_publisher.relay.epochs.encoding import PIECE
@@ -141,6 +141,10 @@ def test_a_relay_is_told_everything_in_its_environment() -> None:
     assert more["ADVERTISE"] == "$(EPOCHAL_RELAY_POD).near.demo.example.org"
     assert more["CORS_ORIGINS"] == "https://a.example,https://b.example"
     assert (more["UPSTREAM"], more["CAPACITY"], more["BUFFER_BYTES"]) == ("far", "2000", str(128 << 20))
+
+
+def test_all_that_a_relay_sets_is_refused_of_others() -> None:
+    assert {item["name"] for item in container(relay(**EVERYTHING))["env"]} == RELAY_ENVIRONMENT
 
 
 def test_variables_are_defined_before_they_are_used() -> None:
@@ -282,38 +286,120 @@ def drawn_all(segments: int, **spec: Any) -> list[Object]:
 SCALED = RelayManifest.from_document(document(autoscaling={"min": 2, "max": 6, "subscribersPerReplica": 100})).spec
 
 
-@given(st.lists(st.tuples(st.floats(0.1, 400), st.integers(0, 800)), max_size=30))
-def test_relays_are_enough_at_once_and_go_one_by_one_once_fewer_were_enough_all_the_while(
+def recent(current: int, *, up: float = 15.0, down: float = 300.0, every: float = 15.0) -> RecentNeeds:
+    return RecentNeeds(up, down, every, current=current, now=0.0)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 400) | st.just(15.0), st.integers(0, 800)), max_size=30))
+def test_relays_are_enough_soon_and_go_one_by_one_once_fewer_were_enough_all_the_while(
     looks: list[tuple[float, int]],
 ) -> None:
     now, current = 0.0, 2
-    needs, history = RecentNeeds(300.0, current, now), [(now, current)]
+    needs, history = recent(current), [(now, current)]
     for pause, subscribers in looks:
+        if now + pause - now > 300.0:  # what was needed before is too old, and it is as at the first look
+            history = [(now + pause, current)]
         now += pause
-        need = needed(SCALED, subscribers)
-        history.append((now, need))
-        after = next_replicas(SCALED, current, need, needs.highest(need, now), settled=True)
-        assert need <= after
+        history.append((now, needed(SCALED, subscribers)))
+        needs.look(history[-1][1], now, current)
+        after = needs.replicas(SCALED, current, ending=False)
         assert 2 <= after <= 6
+        before = [need for when, need in history if when < now - 15.0]
+        lately = [need for when, need in history[1:] if when >= now - 15.0]
+        if after > current:
+            assert len(history) >= 2
+            assert min(lately) >= after
+        elif before and min(before[-1], *lately) > current:
+            pytest.fail(f"{after} at {now} of {history}")
         if after < current:
             assert after == current - 1
             assert all(each < current for when, each in history if when >= now - 300.0)
-        else:
-            assert after in (current, need)
         current = after
 
 
-def test_none_ends_while_another_starts_or_ends() -> None:
-    assert next_replicas(SCALED, 4, 2, 2, settled=False) == 4
-    assert next_replicas(SCALED, 4, 2, 2, settled=True) == 3
-    assert next_replicas(SCALED, 4, 6, 6, settled=False) == 6
+def test_what_is_needed_once_begins_none() -> None:
+    needs = recent(2)
+    for now in (100.0, 100.0):  # two looks at one list
+        needs.look(6, now, 2)
+        assert needs.lasting(2) == 2
+    needs.look(3, 115.0, 2)
+    assert needs.lasting(2) == 3
+
+
+def test_more_begin_at_once_where_nothing_is_to_last() -> None:
+    needs = recent(2, up=0.0)
+    needs.look(6, 0.0, 2)
+    assert needs.lasting(2) == 6
+
+
+@pytest.mark.parametrize("down", [0.0, 10.0, 300.0])
+@pytest.mark.parametrize("pause", [15.0, 15.2])
+@pytest.mark.parametrize(("up", "late"), [(15.0, 1), (60.0, 4)])
+def test_more_begin_whatever_the_time_for_which_fewer_must_be_enough(
+    down: float, pause: float, up: float, late: int
+) -> None:
+    needs, lasting = recent(1, up=up, down=down), []
+    for number in range(1, 9):
+        needs.look(3 - number % 2, number * pause, 1)
+        lasting.append(needs.lasting(1))
+    assert lasting == [1] * late + [2] * (8 - late), "always two at least, and three only at every other look"
+
+
+def test_fewer_are_enough_by_their_own_time_where_more_must_be_needed_for_longer() -> None:
+    needs = recent(4, up=60.0, down=10.0)
+    for number in range(1, 3):
+        needs.look(2, number * 15.0, 4)
+    assert needs.highest == 2
+
+
+def test_a_pause_in_which_nothing_was_seen_is_no_time_in_which_fewer_were_enough() -> None:
+    needs = recent(2)
+    needs.look(2, 0.0, 2)
+    needs.look(2, 1000.0, 6)
+    assert (needs.highest, needs.lasting(6)) == (6, 6)
+    rare = recent(6, every=3600.0)
+    for number in range(3):  # here they are looked at no more often
+        rare.look(2, number * 3600.0, 6)
+    assert rare.highest == 2
+
+
+def test_none_ends_while_another_ends_or_at_the_look_at_which_one_was_ended() -> None:
+    assert next_replicas(SCALED, 4, 4, 2, may_end=False) == 4
+    assert next_replicas(SCALED, 4, 4, 2, may_end=True) == 3
+    assert next_replicas(SCALED, 4, 6, 6, may_end=False) == 6
+    needs = recent(6, down=10.0)
+    needs.look(2, 30.0, 6)
+    assert needs.replicas(SCALED, 6, ending=True) == 6
+    assert [needs.replicas(SCALED, current, ending=False) for current in (6, 5, 5)] == [5, 5, 5]
+    needs.look(2, 45.0, 5)
+    assert needs.replicas(SCALED, 5, ending=False) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"replicas": 3, "readyReplicas": 3}, False),
+        ({"replicas": 3, "readyReplicas": 1}, False),
+        ({"replicas": 2, "readyReplicas": 2}, False),
+        ({"replicas": 3, "terminatingReplicas": 0}, False),
+        ({}, False),
+        ({"replicas": 4, "readyReplicas": 3}, True),
+        ({"replicas": 3, "readyReplicas": 3, "terminatingReplicas": 1}, True),
+        ({"replicas": 3, "readyReplicas": 3, "observedGeneration": 6}, True),
+    ],
+)
+def test_a_relay_is_ending_while_there_are_more_than_there_should_be(status: Object, expected: bool) -> None:
+    deployment = {"metadata": {"generation": 7}, "spec": {"replicas": 3}, "status": {"observedGeneration": 7, **status}}
+    assert is_ending(deployment) == expected
+    assert not is_ending(None)
 
 
 def test_bounds_hold_at_once() -> None:
-    assert next_replicas(SCALED, 9, 2, 9, settled=False) == 6
-    assert next_replicas(SCALED, 1, 2, 2, settled=False) == 2
+    assert next_replicas(SCALED, 9, 9, 9, may_end=False) == 6
+    assert next_replicas(SCALED, 5, 8, 8, may_end=False) == 6, "they were others when that was needed"
+    assert next_replicas(SCALED, 1, 1, 2, may_end=False) == 2
     fixed = RelayManifest.from_document(document(replicas=5)).spec
-    assert next_replicas(fixed, 1, needed(fixed, 10**6), 1, settled=False) == 5
+    assert next_replicas(fixed, 1, 9, 1, may_end=False) == 5
 
 
 def test_the_environment_is_what_a_relay_reads() -> None:

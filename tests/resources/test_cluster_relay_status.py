@@ -1,7 +1,10 @@
 """The status of a Relay: what people and `kubectl wait` read of it."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from epochal.resources.cluster.planner import ClusterPlan
 from epochal.resources.cluster.relay_status import RelaySeen, relay_status_of
@@ -46,6 +49,15 @@ def test_what_is_wrong_is_said() -> None:
     status = relay_status_of({}, taken)
     assert told(status)["Degraded"] == ("True", "NameConflict")
     assert "Service near-relay" in status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize("reason", ["NoStream", "StreamNotReady", "Invalid", "StreamInvalid", "Refused"])
+def test_the_page_has_every_reason_for_which_there_are_no_relays(reason: str) -> None:
+    seen = RelaySeen("near", 1, NOW, wanted=0 if reason == "Refused" else None, wrong=(reason, "why"))
+    assert told(relay_status_of({}, seen))["Ready"] == ("False", reason)
+    page = (Path(__file__).parents[2] / "docs/relays.md").read_text(encoding="utf-8")
+    rows = page.partition("| `Ready` | True |")[2].partition("| `Degraded` | False |")[0]
+    assert f"`{reason}`" in rows
 
 
 def test_what_the_deployment_says_is_passed_on() -> None:

@@ -159,6 +159,15 @@ def test_an_api_server_does_not_say_how_many_segments_a_publisher_serves() -> No
     } | ({"resources": {}, "nodeSelector": {}, "tolerations": []})
 
 
+def test_a_stream_called_as_what_relays_follow_has_no_relays_of_its_own() -> None:
+    assert admitted(document("direct")) == problems(document("direct")) == []
+    [told] = admitted(document("direct", relays=1))
+    [problem] = problems(document("direct", relays=1))
+    assert "publishers" in told
+    assert "spec.relays" in problem
+    assert "publishers" in problem
+
+
 @pytest.mark.parametrize("name", ["Flights", "-a", "1a", "a-", "a.b", "ä", "a" * 53])
 def test_names_from_which_no_names_of_children_can_be_made_are_refused(name: str) -> None:
     assert admitted(document(name))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.resources.quantities import format_bytes, format_duration, parse_bytes, parse_duration
+from epochal.resources.quantities import format_bytes, format_duration, parse_bytes, parse_duration, same_amount
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,30 @@ def test_reads_durations(text: str, seconds: float) -> None:
 def test_refuses_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="30s"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "by_kubernetes"),
+    [
+        ("1000m", "1"),
+        ("0.5", "500m"),
+        ("1024Mi", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("2000000000", "2G"),
+        ("1000P", "1E"),
+        ("1024Pi", "1Ei"),
+        ("0.1m", "1m"),
+        ("0.0001", "1m"),
+        ("0.0", "0"),
+    ],
+)
+def test_amounts_are_the_same_in_the_form_of_kubernetes(written: str, by_kubernetes: str) -> None:
+    assert same_amount(written, by_kubernetes)
+
+
+@pytest.mark.parametrize(("one", "other"), [("1Gi", "1G"), ("1", "1m"), ("1", "1e0"), ("500m", "501m"), ("x", "y")])
+def test_amounts_that_differ_or_cannot_be_read_are_not_the_same(one: str, other: str) -> None:
+    assert not same_amount(one, other)
 
 
 @given(st.integers(min_value=0, max_value=2**60))

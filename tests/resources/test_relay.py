@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.resources.admission import RELAY_SCHEMA, admitted
 from tests.resources.test_crd import amounts, labels, nodes, section, sizes, tolerations
 
-from epochal.errors import ManifestError
+from epochal.errors import ConfigError, ManifestError
 from epochal.resources.definitions import crd_text
 from epochal.resources.relay import RelayManifest
 from epochal.resources.relay_crd import relay_crd
+from epochal_publisher.relay.settings import RelaySettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,6 +96,34 @@ def test_a_relay_cannot_be_called_as_what_it_follows() -> None:
     assert "publishers" in problems(document("direct"))[0]
 
 
+@pytest.mark.parametrize(
+    ("origin", "word"),
+    [
+        ("dashboard.example.org", "is no origin"),
+        ("https://dashboard.example.org/", "is no origin"),
+        ("https://a.example,b.example", "is no origin"),
+        ("", "is no origin"),
+        ("https://a.example:443", "write 'https://a.example'"),
+        ("http://a.example:80", "write 'http://a.example'"),
+    ],
+)
+def test_an_origin_that_the_process_refuses_is_refused_where_it_is_declared(origin: str, word: str) -> None:
+    declared = document(http={"corsOrigins": ["https://a.example", origin]})
+    [problem] = problems(declared)
+    assert "spec.http.corsOrigins[1]" in problem
+    assert word in problem
+    assert admitted(declared)
+    with pytest.raises(ConfigError):
+        RelaySettings.read(catalog="http://c:1", stream="demo/flights", cors_origins=f"{origin},*,x")
+
+
+@pytest.mark.parametrize("origin", ["*", "https://a.example.org", "http://a.example.org:443", "http://[::1]:8080"])
+def test_what_browsers_call_an_origin_is_taken_by_all(origin: str) -> None:
+    declared = document(http={"corsOrigins": [origin]})
+    assert admitted(declared) == problems(declared) == []
+    RelaySettings.read(catalog="http://c:1", stream="demo/flights", cors_origins=origin)
+
+
 def test_its_stream_cannot_change() -> None:
     [told] = admitted(document(stream="other"), document())
     assert "cannot change" in told
@@ -117,7 +146,10 @@ specs = st.fixed_dictionaries(
         "upstream": st.sampled_from(["direct", "far", "near", "Far"]),
         "capacity": st.sampled_from([0, 1, 400, 1000]),
         "bufferBytes": sizes,
-        "http": section(corsOrigins=st.lists(st.sampled_from(["*", "https://a.example"]), max_size=40)),
+        "http": section(
+            corsOrigins=st.lists(st.sampled_from(["*", "https://a.example"]), max_size=40)
+            | st.lists(st.sampled_from(["*", "https://a.example", "http://a:80", "http://a:443", "a", ""]), max_size=3)
+        ),
         "advertise": st.sampled_from(["", "{pod}.example", "x.example", "{node}", "a b"]),
         "resources": section(limits=st.dictionaries(st.sampled_from(["cpu", "memory"]), amounts)),
         "nodeSelector": labels,

@@ -13,7 +13,8 @@ from epochal.resources.names import MAX_NAME
 from epochal.resources.quantities import format_bytes, format_duration
 from epochal.resources.schemas import MAX_FIELDS, MAX_TYPE
 from epochal.resources.schemas import MAX_NAME as MAX_FIELD_NAME
-from epochal.resources.spec import AMOUNT_PATTERN, RELAY_HOST_PATTERN, Fields, Object, StreamSpec, ValueFormat
+from epochal.resources.spec import AMOUNT_PATTERN, DIRECT, RELAY_HOST_PATTERN, Fields, Object, StreamSpec, ValueFormat
+from epochal.web_origin import ORIGIN_PATTERN, USUAL_PORT_PATTERN
 
 GROUP, VERSION, KIND = "epochal.dev", "v1alpha1", "Stream"
 Column: TypeAlias = tuple[str, str, str, str, int]
@@ -148,7 +149,14 @@ def name_rules(kind: str) -> tuple[Object, ...]:
     )
 
 
-ROOT_RULES = name_rules("stream")
+ROOT_RULES = (
+    *name_rules("stream"),
+    rule(
+        f"self.metadata.name != '{DIRECT}' || self.spec.relays == 0",
+        f"a stream called {DIRECT} has no relays: they would be called so too, and {DIRECT} means the publishers",
+        ".spec.relays",
+    ),
+)
 
 
 def definition(
@@ -317,6 +325,16 @@ def _formatted(form: ValueFormat, shown: Object) -> Object:
             return {**plain, "pattern": NAME_PATTERN, "maxLength": MAX_NAME}
         case ValueFormat.RELAY_HOST:
             return {**plain, "pattern": f"^{RELAY_HOST_PATTERN}$", "maxLength": 1024}
+        case ValueFormat.ORIGIN:
+            usual_port = rule(
+                f"!self.matches('^({USUAL_PORT_PATTERN})$')", "browsers write no :80 after http, no :443 after https"
+            )
+            return {
+                **plain,
+                "pattern": f"^({ORIGIN_PATTERN})$",
+                "maxLength": MOST_TEXT,
+                "x-kubernetes-validations": [usual_port],
+            }
         case ValueFormat.SCHEMA:
             raise AssertionError("the schema of a schema is written out")
 

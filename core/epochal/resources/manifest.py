@@ -14,7 +14,7 @@ from pydantic import ConfigDict, ValidationError
 from epochal.errors import ManifestError, Problem
 from epochal.resources.problems import from_validation, plain_problems, show
 from epochal.resources.schemas import Schema
-from epochal.resources.spec import Fields, Metadata, StreamSpec
+from epochal.resources.spec import DIRECT, Fields, Metadata, StreamSpec
 
 API_VERSION = "epochal.dev/v1alpha1"
 
@@ -236,6 +236,10 @@ def _between_fields(document: object) -> list[Problem]:
     if durability in ("batch", "interval") and field_of(document, "spec.history.storage") is None:
         reason = f"{durability} needs spec.history.storage"
         problems.append(Problem("spec.history.durability", reason, "storage: {size: 10Gi}, or durability: memory"))
+    relays = field_of(document, "spec.relays")
+    if field_of(document, "metadata.name") == DIRECT and isinstance(relays, int) and relays > 0:
+        reason = f"would be called {DIRECT} as their stream, which means the publishers"
+        problems.append(Problem("spec.relays", reason, "choose another name for the stream, or leave relays out"))
     schema = field_of(document, "spec.payload.schema")
     if field_of(document, "spec.payload.encoding") == "bytes" and schema is not None:
         problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))

@@ -1,4 +1,4 @@
-"""Amounts as people write them in a manifest: `256Mi` of memory, `30s` of time.
+"""Amounts as people write them in a manifest: `256Mi` of memory, `500m` of a processor, `30s` of time.
 
 Both notations are those of Kubernetes, so that one file serves `epochal apply` and `kubectl apply`.
 """
@@ -9,6 +9,9 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _UNITS = {"": 1, **_DECIMAL, **_BINARY}
 _BYTES = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?([A-Za-z]{0,2})", re.ASCII)
+
+_AMOUNT = re.compile(r"([0-9]+)(?:\.([0-9]+))?([A-Za-z]{0,2})", re.ASCII)
+_THOUSANDTHS = {"m": 1, **{unit: 1000 * size for unit, size in (*_UNITS.items(), ("E", 10**18), ("Ei", 2**60))}}
 
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"(?:([0-9]{1,15})h)?(?:([0-9]{1,15})m)?(?:([0-9]{1,15})s)?(?:([0-9]{1,15})ms)?", re.ASCII)
@@ -41,6 +44,28 @@ def format_bytes(number: int) -> str:
         if number and number % size == 0:
             return f"{number // size}{unit}"
     return str(number)
+
+
+def same_amount(one: str, other: str) -> bool:
+    """Whether two amounts of a resource are equal: Kubernetes rounds up to thousandths, and writes its own form.
+
+    >>> same_amount("1000m", "1"), same_amount("1.5Gi", "1536Mi"), same_amount("1Gi", "1G")
+    (True, True, False)
+    """
+    if one == other:
+        return True
+    parsed = _thousandths(one)
+    return parsed is not None and parsed == _thousandths(other)
+
+
+def _thousandths(amount: str) -> int | None:
+    """Thousandths of the unit, rounded up; None for what is not written in such a form."""
+    match = _AMOUNT.fullmatch(amount)
+    if match is None or match[3] not in _THOUSANDTHS:
+        return None
+    fraction = match[2] or ""
+    scale: int = 10 ** len(fraction)
+    return -(-int(match[1] + fraction) * _THOUSANDTHS[match[3]] // scale)
 
 
 def parse_duration(text: str) -> float:

@@ -10,10 +10,19 @@ from pydantic import ConfigDict, Field
 
 from epochal.errors import Problem
 from epochal.resources.manifest import checked, field_of
-from epochal.resources.spec import GI, MI, Bytes, Fields, Metadata, ReferredName, RelayHost, ResourcesSpec, Toleration
-
-DIRECT = "direct"
-"""What a relay follows where it follows the publishers; no relay can be called so."""
+from epochal.resources.spec import (
+    DIRECT,
+    GI,
+    MI,
+    Bytes,
+    Fields,
+    Metadata,
+    Origin,
+    ReferredName,
+    RelayHost,
+    ResourcesSpec,
+    Toleration,
+)
 
 
 class Autoscaling(Fields):
@@ -29,7 +38,7 @@ class Autoscaling(Fields):
 class RelayHttpSpec(Fields):
     """HTTP at relays."""
 
-    cors_origins: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+    cors_origins: Annotated[tuple[Origin, ...], Field(strict=False)] = Field(
         default=(),
         max_length=32,
         description="The origins whose web pages may read epochs, such as https://dashboard.example.org, or *.",

@@ -1,8 +1,8 @@
 """The custom resource definition of a Relay, made as that of a Stream is."""
 
 from epochal.resources.crd import MOST_TEXT, Column, conditions, definition, name_rules, root, rule, schema_of
-from epochal.resources.relay import DIRECT, RelaySpec
-from epochal.resources.spec import Object
+from epochal.resources.relay import RelaySpec
+from epochal.resources.spec import DIRECT, Object
 
 RELAY_KIND = "Relay"
 

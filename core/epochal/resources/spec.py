@@ -25,6 +25,7 @@ from epochal.protocol.times import TimeShape
 from epochal.resources.names import check_name, check_namespace
 from epochal.resources.quantities import format_bytes, format_duration, parse_bytes, parse_duration
 from epochal.resources.schemas import Schema
+from epochal.web_origin import check_origin
 
 KI, MI, GI = 2**10, 2**20, 2**30
 HOUR, DAY = 3600.0, 86400.0
@@ -85,6 +86,7 @@ class ValueFormat(StrEnum):
     SHAPE = "shape"
     NAME = "name"
     RELAY_HOST = "relay host"
+    ORIGIN = "origin"
     SCHEMA = "schema"
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -101,6 +103,9 @@ ShapeText = Annotated[str, AfterValidator(_check_shape), ValueFormat.SHAPE]
 ReferredName = Annotated[str, AfterValidator(check_name), ValueFormat.NAME]
 RELAY_HOST_PATTERN = r"(\{(pod|relay|namespace)\}|[-A-Za-z0-9.:]){0,253}"
 RelayHost = Annotated[str, AfterValidator(_check_relay_host), ValueFormat.RELAY_HOST]
+Origin = Annotated[str, AfterValidator(check_origin), ValueFormat.ORIGIN]
+DIRECT = "direct"
+"""What a relay follows where it follows the publishers; no relay can be called so."""
 Object = dict[str, Any]
 
 

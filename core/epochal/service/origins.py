@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from epochal.errors import EpochalError
+from epochal.web_origin import check_origin
 
 _REMEMBERED = 64
 _CHANGES_NOTHING = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -53,14 +54,7 @@ class CorsOrigins:
 
 def check_cors_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     """Raise `ValueError` for what no browser calls an origin."""
-    for origin in origins:
-        if origin == "*":
-            continue
-        if not re.fullmatch(r"https?://[^\s/?#@*]+", origin):
-            raise ValueError(f"{origin[:80]!r} is no origin, such as https://dashboard.example.org, and not *")
-        if re.fullmatch(r"http://.*:80|https://.*:443", origin):
-            raise ValueError(f"browsers write {origin[:80]!r} without its port; write {origin.rpartition(':')[0]!r}")
-    return origins
+    return tuple(map(check_origin, origins))
 
 
 class TrustedNames:

@@ -146,7 +146,7 @@ async def test_relays_end_with_their_stream_and_begin_with_its_successor(sandbox
 
 
 async def test_relays_follow_the_subscribers_that_the_catalog_lists(sandbox: Sandbox, relays: Relays) -> None:
-    await sandbox.operator(relay_scale_down=1).start()
+    await sandbox.operator(relay_scale_up=0.5, relay_scale_down=1).start()
     await sandbox.declare(segments=1)
     await relays.declare(autoscaling={"max": 4, "subscribersPerReplica": 100})
     await relays.is_ready(1)

@@ -252,7 +252,7 @@ def _spawn(layout: Layout, kube: Path) -> Node:
     # Not subprocess: it expects to wait for the end of what it started, but the node outlives this process.
     outer = os.posix_spawnp("unshare", command, environment, file_actions=inputs + outputs, setsid=True)
     children = Path(f"/proc/{outer}/task/{outer}/children")
-    pid = int(eventually(lambda: children.read_text().split(), timeout=10)[0])
+    pid = int(eventually(lambda: children.read_text().split(), timeout=60)[0])
     _State(layout.number, pid, started_at(pid) or 0).write(layout.directory)
     for group in _groups(layout.name):
         _join_group(group, pid)

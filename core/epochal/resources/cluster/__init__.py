@@ -15,11 +15,13 @@ from epochal.resources.cluster.planner import (
     whose,
 )
 from epochal.resources.cluster.pods import OWN_ENVIRONMENT
+from epochal.resources.cluster.relay import RELAY_ENVIRONMENT
 from epochal.resources.cluster.status import Seen, status_of
 from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
 
 __all__ = [
     "OWN_ENVIRONMENT",
+    "RELAY_ENVIRONMENT",
     "Apply",
     "ClusterAction",
     "ClusterPlan",

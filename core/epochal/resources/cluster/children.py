@@ -31,7 +31,7 @@ from epochal.resources.cluster.stream import (
     volume_name,
 )
 from epochal.resources.manifest import StreamManifest
-from epochal.resources.quantities import format_bytes, parse_bytes
+from epochal.resources.quantities import format_bytes, parse_bytes, same_amount
 from epochal.resources.relay import RelayManifest
 from epochal.resources.relay_crd import RELAY_KIND
 from epochal.resources.spec import Account, Object
@@ -243,6 +243,8 @@ def _volume(stream: ClusterStream, segment: str) -> Object:
 _WHOLE = frozenset(("selector", "podSelector", "ingress"))
 """What is compared whole: with a label more a selector selects less, such as nothing; with a peer more a policy lets
 more in. All of it is drawn, no default is left to the API server."""
+_AMOUNTS = frozenset(("requests", "limits"))
+"""What is compared by value: the API server writes amounts in a form of its own."""
 
 
 def covers(drawn: Any, live: Any) -> bool:
@@ -254,6 +256,8 @@ def covers(drawn: Any, live: Any) -> bool:
     False
     >>> covers({"ingress": [{"from": [{"podSelector": {}}]}]}, {"ingress": [{"from": [{"podSelector": {}}]}, {}]})
     False
+    >>> covers({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m", "memory": "1Gi"}})
+    True
     """
     if isinstance(drawn, dict):
         return isinstance(live, dict) and all(_covers_field(name, value, live) for name, value in drawn.items())
@@ -265,12 +269,20 @@ def covers(drawn: Any, live: Any) -> bool:
 def _covers_field(name: str, drawn: Any, live: Object) -> bool:
     if name not in live:
         return _is_nothing(drawn)
-    return bool(drawn == live[name]) if name in _WHOLE else covers(drawn, live[name])
+    if name in _WHOLE:
+        return bool(drawn == live[name])
+    if name in _AMOUNTS:
+        there = live[name]
+        return all(resource in there and same_amount(amount, there[resource]) for resource, amount in drawn.items())
+    return covers(drawn, live[name])
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether an API server leaves this out: numbers of zero and what is empty."""
-    return value in (0, "", False) or value == {} or value == []
+    """Whether an API server leaves this out: what is empty.
+
+    Not false or zero: the fields that are drawn so are there whatever their value, and mean something else without it.
+    """
+    return value in ("", {}, [])
 
 
 def grown(drawn: Object, live: Object) -> Object | None:

@@ -38,7 +38,7 @@ OWN_ENVIRONMENT = frozenset(
         *(f"{port.upper()}_PORT" for port in PORTS),
     )
 )
-"""What a stream sets for its publishers, and nothing else may set; a relay sets all of its own."""
+"""What a stream sets for its publishers, and nothing else may set."""
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 BASE_MEMORY = 256 * MI
 """What a publisher or a relay of nothing may take, several times over."""

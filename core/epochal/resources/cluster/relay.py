@@ -32,6 +32,15 @@ PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "http": HTTP_PORT}
 _POD = "EPOCHAL_RELAY_POD"
 """The variable with the pod's name, of which others are made; nothing reads it."""
 _ADDRESS = "EPOCHAL_RELAY_POD_ADDRESS"
+RELAY_ENVIRONMENT = frozenset(
+    f"EPOCHAL_RELAY_{name}"
+    for name in (
+        *("POD", "POD_ADDRESS", "CATALOG", "STREAM", "NAME", "ID", "UPSTREAM", "HOST", "ADVERTISE"),
+        *("CAPACITY", "BUFFER_BYTES", "CORS_ORIGINS"),
+        *(f"{port.upper()}_PORT" for port in PORTS),
+    )
+)
+"""What a Relay sets for its processes, and nothing else may set."""
 RING = 64 * MI
 """The newest epochs that a relay keeps for HTTP (`EPOCHAL_RELAY_RING_BYTES`); as many can be on their way."""
 SUBSCRIPTIONS = 128 * MI

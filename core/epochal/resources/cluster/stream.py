@@ -109,7 +109,7 @@ class ClusterSettings:
     fixed_user: bool = True
     """Whether pods name their user; some platforms give each namespace users of its own, and refuse any other."""
     publisher_env: tuple[tuple[str, str], ...] = ()
-    """More environment of publishers, names and values; none of `OWN_ENVIRONMENT`."""
+    """More environment of publishers and relays, names and values; none that these set themselves."""
 
 
 @dataclass(frozen=True, slots=True)
