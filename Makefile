@@ -111,7 +111,7 @@ ON_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest --c
 test-compiled: compiled ## run the tests that use the protocol again, on compiled code
 	@$(ON_COMPILED) -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
 
-LONG_TESTS := -q -m "long and not cluster" -o faulthandler_timeout=1800
+LONG_TESTS := -q -m "long and not cluster" -o faulthandler_timeout=900
 # These keep all processors busy by themselves. They run on compiled code, as in the images: `make test` has them on pure Python.
 BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
 # The others, without reading all tests for them.
@@ -139,7 +139,7 @@ cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 	@$(BIN)/python -m tests.cluster up --tier $(TIER)
 
 # The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
-CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800
+CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=900
 
 # Images take one core for most of their time; so they are made beside the programs.
 cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)

@@ -122,6 +122,10 @@ class Services:
         await self.declare(name, spec)
         async with CatalogClient(self.url) as catalog:
             await catalog.lookup("test", name, wait=30)
+        processes = -(-segments // spec["publishers"].get("segmentsPerPod", 1))
+        async with asyncio.timeout(30):
+            while len(self.publishers(f"test/{name}")) < processes:  # noqa: ASYNC110 - the catalog may know it first
+                await asyncio.sleep(0.01)
         return f"test/{name}"
 
     async def declare(self, name: str, spec: dict[str, Any]) -> None:

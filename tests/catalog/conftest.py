@@ -207,7 +207,7 @@ def waiters() -> Callable[[Client, int], Any]:
 
     async def until(client: Client, count: int) -> None:
         room = client.server.catalog.room  # type: ignore[attr-defined]
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             while len(room) != count:  # noqa: ASYNC110  # the room tells nobody that somebody came in
                 await asyncio.sleep(0)
 

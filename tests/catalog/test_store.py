@@ -195,7 +195,7 @@ async def test_memory_is_never_ahead_of_the_disk(start: Any, tmp_path: Path, doc
         assert [item["name"] for item in listed["items"]] == ["flights"]
         stray.execute("ROLLBACK").close()
         stray.close()
-        async with asyncio.timeout(4):  # the catalog tries the file by itself
+        async with asyncio.timeout(30):  # the catalog tries the file by itself
             while (await client("GET", "/readyz")).status != 200:
                 pass
         assert (await client.session_of("w")).body["session"] == 1

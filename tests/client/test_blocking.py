@@ -22,7 +22,6 @@ INTERNAL = {
     "up",
     "down",
     "position",
-    "topics",
     "whole_filter",
     "share_memory",
     "held_bytes",

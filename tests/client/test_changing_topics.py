@@ -11,6 +11,7 @@ import pytest
 
 import epochal
 from epochal.errors import UsageError
+from epochal.protocol.topics.filter import TopicFilter
 
 TOPICS = (b"a", b"b", b"bb")
 KEYS = (b"1", b"2", b"3")
@@ -150,6 +151,7 @@ async def test_prefixes_are_counted_and_what_is_none_is_refused(services) -> Non
     async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         sub = client.subscribe(stream, topics=[b"a"])
         sub.add_topic(b"bb")
+        assert sub.topics == TopicFilter([b"a", b"bb"])
         with pytest.raises(UsageError, match="async with"):
             await sub.change(topics=[b"a"])
         async with sub:
@@ -169,6 +171,12 @@ async def test_prefixes_are_counted_and_what_is_none_is_refused(services) -> Non
             await publish(writer, range(1, 2))
             epoch = await anext(sub.epochs())
             assert set(topics_of(epoch)) == {b"a"}
+        for late in (sub.add_topic, sub.drop_topic):
+            with pytest.raises(UsageError, match="left; open a new one"):
+                late(b"a")
+        with pytest.raises(UsageError, match="left; open a new one"):
+            await sub.change(topics=[b"a"])
+        assert sub.topics == TopicFilter([b"a"])
 
 
 def test_the_blocking_client_changes_topics_too(services) -> None:
@@ -180,6 +188,7 @@ def test_the_blocking_client_changes_topics_too(services) -> None:
     ):
         sub.ready.wait(10)
         assert sub.change(topics=[b"b"]) == (0,)
+        assert sub.topics == TopicFilter([b"b"])
         for topic in TOPICS:
             writer.append(0, [0], topic=topic)
         writer.advance(1)

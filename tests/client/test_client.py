@@ -76,7 +76,7 @@ async def test_two_hundred_subscriptions_of_one_client(services) -> None:
             epochs = [[epoch.time async for epoch in sub.epochs()] for sub in subscriptions]
             await asyncio.gather(*(sub.__aexit__(None, None, None) for sub in subscriptions))
     assert epochs == [[0]] * 200
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(os.listdir("/proc/self/task")) > threads:  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.01)
 

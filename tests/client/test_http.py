@@ -125,7 +125,7 @@ async def test_a_catalog_that_is_away_is_waited_for() -> None:
     caller = HttpCaller(url, patience=10.0, timeout=5.0, on_unreachable=lambda _: unreachable.set())
     try:
         call = asyncio.create_task(caller.call("GET", "/x"))
-        await asyncio.wait_for(unreachable.wait(), 5)
+        await asyncio.wait_for(unreachable.wait(), 30)
         async with serving(handler, port):
             assert await call == (200, {})
     finally:

@@ -138,6 +138,17 @@ def test_failures_of_long_ago_are_forgotten() -> None:
     assert len(choice._failures) < 3
 
 
+@pytest.mark.rule("F13")
+def test_a_relay_that_begins_again_says_so_at_each_segment_and_is_joined_again_once() -> None:
+    choice, relays = RelayChoice(Via(avoid=5.0), b"key"), [relay("a"), relay("b")]
+    first, second = ids(choice.ranked(relays, 0.0))
+    for now in (10.0, 10.001):
+        choice.ended(first, now, lived=1.0, notified=True)
+    assert ids(choice.ranked(relays, 10.002)) == [first, second]
+    choice.ended(first, 11.1, lived=0.1, notified=True)
+    assert ids(choice.ranked(relays, 11.2)) == [second], "it does so again and again"
+
+
 def test_an_error_says_why_there_is_no_relay() -> None:
     def why(via: Via, *relays: RelayInfo, failed: tuple[str, ...] = ()) -> str:
         choice = RelayChoice(via, b"key")

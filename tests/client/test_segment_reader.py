@@ -161,7 +161,8 @@ class Following:
     async def __aenter__(self) -> Reader:
         self._patience = asyncio.timeout(20)
         await self._patience.__aenter__()
-        self._task = asyncio.create_task(SegmentReader(self.reader, "0", From.LIVE).run())
+        self.link = SegmentReader(self.reader, "0", From.LIVE)
+        self._task = asyncio.create_task(self.link.run())
         return self.reader
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -216,6 +217,23 @@ async def test_a_program_that_was_busy_itself_does_not_take_its_publisher_for_go
         await publisher.push(data(6))
         await reader.until(6)
         assert reader.lost == []
+
+
+@pytest.mark.rule("S19")
+async def test_a_program_that_is_slow_and_then_busy_does_not_take_its_publisher_for_gone(publisher: Publisher) -> None:
+    following = Following(publisher, silence=1.5)  # more than a busy machine can hold this loop up unnoticed
+    async with following as reader:
+        await publisher.joined(seq=4)
+        await publisher.push(data(5))
+        await reader.until(5)
+        following.link.pause()
+        clock.sleep(1.5)  # noqa: ASYNC251  # the event loop is what must stand still
+        for _ in range(20):
+            await reader.looked()
+        assert reader.lost == []
+        following.link.resume()
+        await publisher.push(data(6))
+        await reader.until(6)
 
 
 @pytest.mark.rule("Q7")

@@ -3,6 +3,8 @@
 import asyncio
 import select
 import socket as system
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -12,6 +14,78 @@ import zmq
 from epochal.client import sockets
 from epochal.client.sockets import BURST, Socket, check_libzmq
 from epochal.errors import ConfigError
+
+NUMBERED = """
+import asyncio, zmq
+from epochal.client import sockets
+
+async def main():
+    sockets.HANDSHAKE_MS = sockets.CONNECT_MS = 30_000
+    context, peers = zmq.Context(), asyncio.Queue()
+    router = sockets.Socket(context, zmq.ROUTER, peers.put_nowait)
+    port = router.zmq.bind_to_random_port("tcp://127.0.0.1")
+    dealer = sockets.Socket(context, zmq.DEALER, lambda _: None)
+    dealer.connect(f"tcp://127.0.0.1:{port}", lambda: None)
+    dealer.send([b"here"])
+    router.start()
+    print((await peers.get())[0].hex())
+    for socket in (router, dealer):
+        socket.close()
+    context.destroy(linger=0)
+
+asyncio.run(main())
+"""
+PEER = """
+import sys, zmq
+socket = zmq.Context().socket(zmq.XPUB if sys.argv[1] == "SUB" else zmq.ROUTER)
+socket.sndhwm = 0
+print(socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
+heard = socket.recv_multipart()
+first = [b""] if sys.argv[1] == "SUB" else heard[:1]
+for _ in range(5000):
+    socket.send_multipart([*first, b"x" * 100])
+print("sent", flush=True)
+sys.stdin.read()  # until it is killed, or its parent has ended
+"""
+BUSY = """
+import asyncio, subprocess, sys, time, zmq
+from epochal.client import sockets
+
+async def main():
+    sockets.HEARTBEAT_MS = 50
+    sockets.HANDSHAKE_MS = sockets.CONNECT_MS = 30_000
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], **pipes) as peer:
+        read = []
+        context = zmq.Context()
+        socket = sockets.Socket(context, getattr(zmq, sys.argv[2]), read.append)
+        if sys.argv[2] == "SUB":
+            socket.zmq.subscribe(b"")
+        socket.connect("tcp://127.0.0.1:" + peer.stdout.readline().strip(), lambda: None)
+        if sys.argv[2] != "SUB":
+            socket.send([b"here"])
+        assert peer.stdout.readline() == "sent\\n"
+        assert socket.zmq.poll(30_000), "the peer sends from a thread of its own"
+        time.sleep(0.5)  # busy: the queue fills
+        peer.kill()
+        peer.wait()
+        time.sleep(1.0)  # still busy, for many heartbeats, and so is the loop
+    socket.start()
+    while not read or socket._has_message():
+        await asyncio.sleep(0.05)
+    print(len(read))
+    socket.close()
+    context.destroy(linger=0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here connects again, so that a busy machine must not make a connection late."""
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 30_000)
+    monkeypatch.setattr(sockets, "CONNECT_MS", 30_000)
 
 
 @pytest.fixture
@@ -43,7 +117,7 @@ async def test_everything_is_read_and_others_get_their_turn(context) -> None:
     for number in range(4 * BURST):
         writer.send([str(number).encode()])
     reader.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await done.wait()
     assert got == list(range(4 * BURST))
     assert max(b - a for a, b in zip([0, *turns], turns, strict=False)) <= BURST, "others had their turn in between"
@@ -65,7 +139,7 @@ async def test_messages_that_take_long_leave_others_their_turn_too(context, monk
     for _ in range(20):
         writer.send([b"x"])
     reader.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await done.wait()
     assert max(b - a for a, b in zip([0, *turns], turns, strict=False)) == 1
     for socket in (reader, writer):
@@ -77,7 +151,7 @@ async def test_a_paused_socket_reads_nothing(context) -> None:
     reader, writer = pair(context, got.put_nowait)
     reader.start()
     writer.send([b"1", b"x" * 100_000])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await got.get() == [b"1", b"x" * 100_000]
     reader.pause()
     writer.send([b"2"])
@@ -85,11 +159,35 @@ async def test_a_paused_socket_reads_nothing(context) -> None:
         async with asyncio.timeout(0.1):
             await got.get()
     reader.resume()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await got.get() == [b"2"]
     for socket in (reader, writer):
         socket.close()
         assert socket.zmq.closed
+
+
+async def test_a_paused_socket_costs_nothing(context) -> None:
+    class Counted(Socket):
+        looks = 0
+
+        def _drain(self) -> None:
+            self.looks += 1
+            super()._drain()
+
+    reader, writer = Counted(context, zmq.PULL, lambda _: None), Socket(context, zmq.PUSH, lambda _: None)
+    reader.zmq.bind("tcp://127.0.0.1:*")
+    writer.zmq.connect(reader.zmq.getsockopt_string(zmq.LAST_ENDPOINT))
+    reader.start()
+    reader.pause()
+    await asyncio.sleep(0)
+    before = reader.looks
+    writer.send([b"1"])
+    assert await asyncio.to_thread(reader.zmq.poll, 5000)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert reader.looks == before
+    for socket in (reader, writer):
+        socket.close()
 
 
 async def test_what_arrives_while_something_is_sent_is_read(context) -> None:
@@ -113,7 +211,7 @@ async def test_what_arrives_while_something_is_sent_is_read(context) -> None:
             while not select.select([one.zmq.fileno()], [], [], 5)[0]:
                 pass  # the loop stands still until it has arrived
             one.send([b"x"])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await done.wait()
     assert got == [b"%d" % number for number in range(20)]
     one.close()
@@ -141,7 +239,7 @@ async def test_a_lost_peer_is_told(context) -> None:
     await asyncio.sleep(0.1)
     assert not lost.is_set()
     reader.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await lost.wait()
     writer.close()
 
@@ -152,7 +250,7 @@ async def test_a_peer_that_is_not_there_is_told(context) -> None:
     writer.watch(lost.set)
     writer.zmq.connect("tcp://127.0.0.1:1")
     writer.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await lost.wait()
     writer.close()
 
@@ -184,7 +282,7 @@ async def test_a_message_above_the_limit_cuts_the_connection(context) -> None:
     for socket in (reader, writer):
         socket.start()
     writer.send([b"x" * 1001])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await lost.wait()
     assert got.empty()
     for socket in (reader, writer):
@@ -206,3 +304,21 @@ async def test_a_socket_whose_context_has_ended_is_closed_without_an_error() -> 
     context.destroy(linger=0)
     socket.close()
     socket.close()
+
+
+@pytest.mark.rule("S19")
+@pytest.mark.parametrize("kind", ["SUB", "DEALER"])
+def test_a_busy_program_outlives_the_death_of_its_peer(kind: str) -> None:
+    """The library ended it: a heartbeat was due on a connection that broke while its queue here was full."""
+    ended = subprocess.run([sys.executable, "-c", BUSY, PEER, kind], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) > 0
+
+
+def test_nobody_can_know_how_a_router_numbers_its_peers() -> None:
+    """The library numbered them alike in every process, and aborts where a peer claims the next number."""
+    numbers = [
+        subprocess.run([sys.executable, "-c", NUMBERED], capture_output=True, text=True, timeout=60, check=True).stdout
+        for _ in range(2)
+    ]
+    assert numbers[0] != numbers[1]

@@ -44,6 +44,25 @@ async def test_another_shape_or_encoding_is_refused_before_connecting(services) 
             await sub.ready.wait()
 
 
+async def test_before_it_is_opened_a_subscription_says_what_to_do(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
+        sub, opens = (
+            client.subscribe(stream),
+            pytest.raises(UsageError, match="open the subscription first: async with"),
+        )
+        for ask in (sub.frontier, sub.cursor, lambda: sub.saw_whole(0)):
+            with opens:
+                ask()
+        for read in (sub.epochs, sub.events):
+            with opens:
+                await anext(read())
+        async with sub:
+            await sub.ready.wait()
+            cursor = sub.cursor()
+        assert client.subscribe(stream, since=cursor).cursor() == cursor
+
+
 async def test_wrong_use_is_told(services) -> None:
     stream, other = await services.stream(), await services.stream()
     async with epochal.connect(services.url) as client:
@@ -53,6 +72,12 @@ async def test_wrong_use_is_told(services) -> None:
             for name in ("topics", "reject"):
                 with pytest.raises(UsageError, match=r'such as \[b"delay/"\], not'):
                     client.subscribe(stream, **{name: wrong})  # type: ignore[arg-type]  # on purpose
+        for name, none in (("topics", 7), ("reject", None)):
+            with pytest.raises(UsageError, match=rf'such as \[b"delay/"\], not {none}'):
+                client.subscribe(stream, **{name: none})  # type: ignore[arg-type]  # on purpose
+        for way in (None, 3, b"relay"):
+            with pytest.raises(UsageError, match="via= is auto, direct, relay or relay:NAME, or a Via, not"):
+                client.subscribe(stream, via=way)  # type: ignore[arg-type]  # on purpose
         rejecting = client.subscribe(stream, reject=iter([b"gate/"]))
         assert rejecting._prefixes.filter == TopicFilter(None, [b"gate/"])
         async with client.subscribe(stream, partial=True) as sub:
@@ -219,21 +244,48 @@ async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(services, mo
         await sub.ready.wait()
         for number in range(40):
             await writer.append(0, [[number, b"x" * 50_000]])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not sub._paused:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.01)
         await writer.finish()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             (epoch,) = [epoch async for epoch in sub.epochs()]
     assert isinstance(epoch, epochal.Epoch)
     assert [number for number, _ in epoch.records()] == list(range(40))
+
+
+@pytest.mark.rule("F8", "E18")
+async def test_topics_change_while_so_much_waits_that_nothing_is_read(
+    services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the change comes after what was not read yet, and who waits for it reads nothing meanwhile."""
+    monkeypatch.setattr("epochal.client.subscriber.subscriber.MAX_WAITING_BYTES", 100_000)
+    stream = await services.stream()
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream, topics=[b"a"]) as sub,
+        asyncio.timeout(60),
+    ):
+        await sub.ready.wait()
+        for time in range(20):
+            await writer.append(time, [b"x" * 20_000], topic=b"a")
+            await writer.advance(time + 1)
+        while not sub._paused:  # noqa: ASYNC110 - nobody announces it
+            await asyncio.sleep(0.01)
+        epochs = sub.epochs()
+        assert (await anext(epochs)).time == 0
+        async with asyncio.timeout(20):
+            await sub.change(topics=[b"a", b"b"])
+        await writer.append(20, ["b"], topic=b"b")
+        await writer.finish()
+        assert [epoch.time async for epoch in epochs] == list(range(1, 21))
 
 
 @pytest.mark.rule("S19")
 async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(services) -> None:
     stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
     stopped, _ = services.publishers(stream)
-    loop = asyncio.get_running_loop()
     async with (
         epochal.connect(services.url) as client,
         client.writer(stream) as writer,
@@ -246,16 +298,14 @@ async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(services) ->
             await writer.append(held, ["x"])
             os.kill(stopped, signal.SIGSTOP)
             try:
-                begun = loop.time()
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(30):
                     while not isinstance(event := await anext(events), epochal.SegmentDown):
                         pass
-                assert loop.time() - begun < 5
-                assert event.segment == "0"
+                assert (event.segment, event.reason) == ("0", "segment 0: the publisher was silent for 3 s")
                 assert sub.frontier() == (held,)
             finally:
                 os.kill(stopped, signal.SIGCONT)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not isinstance(event := await anext(events), epochal.SegmentUp):
                     assert isinstance(event, epochal.FrontierChanged | epochal.Data)
             await writer.advance(held + 1)

@@ -111,12 +111,12 @@ async def test_a_stream_that_does_not_exist(services) -> None:
     async with epochal.connect(services.url) as client:
         for opening in (client.writer("test/none", wait=0), client.subscribe("test/none", wait=0)):
             with pytest.raises(StreamNotFound, match="get streams"):
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(20):
                     await opening.__aenter__()
         begun = asyncio.get_running_loop().time()
         with pytest.raises(StreamNotFound, match="get streams"):
             await client.writer("test/none", wait=1.0).__aenter__()
-        assert 0.9 < asyncio.get_running_loop().time() - begun < 4
+        assert 0.9 < asyncio.get_running_loop().time() - begun < 20
 
 
 async def test_a_writer_that_is_not_open_says_how_to_open_it(services) -> None:
@@ -396,7 +396,7 @@ async def test_nothing_completes_before_enough_writers_have_opened(services) -> 
             async with client.writer(stream, writer_id="a2") as again:
                 assert again.held == (0,), "the writer that is missed can still begin at the bottom"
                 await again.advance(5)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     epoch = await anext(sub.epochs())
                 assert epoch.time == 0
         async with client.writer(stream, writer_id="b") as third:
@@ -468,7 +468,7 @@ async def test_a_writer_lost_at_one_segment_opens_again_by_itself(services, pipe
             await writer.append(1, ["lost"], key=keys["1"])
             link, send = writer.session._links["0"], writer.session._links["0"].send
             link.send = lambda message: None if isinstance(message, Alive) else send(message)  # type: ignore[method-assign]
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(20):
                 while writer.session._reopening is None:  # noqa: ASYNC110 - no event announces it
                     await asyncio.sleep(0.02)
             with pytest.raises(WriterLost):
@@ -488,7 +488,7 @@ async def test_a_writer_lost_everywhere_opens_again(services) -> None:
             held, session = writer.held, writer.session.machine.session
             for link in writer.session._links.values():
                 link.send = lambda message: None  # type: ignore[method-assign]  # nothing is sent any more
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(20):
                 while writer.session.machine.session == session:  # noqa: ASYNC110 - no event announces it
                     await asyncio.sleep(0.02)
             assert writer.held == held != (), "of the new session nothing is known yet"
@@ -531,7 +531,7 @@ async def test_a_cancelled_append_leaves_nothing_behind(services) -> None:
             opening = asyncio.create_task(client.writer(stream).__aenter__())
             await asyncio.sleep(0.2)
             opening.cancel()
-            await asyncio.wait([opening], timeout=2)
+            await asyncio.wait([opening], timeout=20)
             assert opening.cancelled()
             assert len(asyncio.all_tasks()) == before
         finally:

@@ -38,7 +38,7 @@ async def test_streams_go_on_without_it_and_it_comes_back(services) -> None:
             for time in range(20):
                 await writer.append(time, [time], key=bytes([time]))
                 await writer.advance(time + 1)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     assert (await anext(epochs)).time == time
             info = await client.catalog.lookup(*stream.split("/"), wait=30)
             assert len(info.segments) == 2
@@ -78,4 +78,4 @@ async def test_a_catalog_that_stays_away(services) -> None:
             with pytest.raises(CatalogUnavailable, match=rf"{url}.*epochal up.*EPOCHAL_CATALOG") as caught:
                 await opening.__aenter__()
             assert caught.value.retryable
-            assert 0.1 < asyncio.get_running_loop().time() - begun < 3
+            assert 0.1 < asyncio.get_running_loop().time() - begun < 20

@@ -32,7 +32,7 @@ async def test_one_of_two_publishers_is_killed(services) -> None:
         await writer.append(4, ["lost"], key=keys["0"])
         await writer.append(4, ["dropped with it"], key=keys["1"])
         os.kill(killed, signal.SIGKILL)
-        while not (sub._links[0]._down and watching._links[0]._down):  # noqa: ASYNC110 - nothing else tells
+        while not (sub._machine._segments["0"].down and watching._machine._segments["0"].down):  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
         async with asyncio.timeout(20):
             with pytest.raises(AppendsLost, match="restarted"):  # noqa: PT012 - which of them meets it is a matter of time
@@ -42,7 +42,7 @@ async def test_one_of_two_publishers_is_killed(services) -> None:
                     await asyncio.sleep(0.01)
             with pytest.raises(EpochAbortedError):
                 await writer.append(4, ["again"], key=keys["0"])
-            while sub._links[0]._down or watching._links[0]._down:  # noqa: ASYNC110 - they come back one by one
+            while sub._machine._segments["0"].down or watching._machine._segments["0"].down:  # noqa: ASYNC110 - they come back one by one
                 await asyncio.sleep(0.02)
             await writer.append(5, ["a"], key=keys["0"])
             await writer.append(5, ["b"], key=keys["1"])
@@ -52,6 +52,7 @@ async def test_one_of_two_publishers_is_killed(services) -> None:
     assert [(e.time, type(e)) for e in seen][:3] == [
         (3, epochal.Epoch), (4, epochal.EpochAborted), (5, epochal.Epoch),
     ]  # fmt: skip
+    assert isinstance(seen[2], epochal.Epoch)
     assert sorted(seen[2].records()) == ["a", "b"]
     kinds = [type(event) for event in events]
     assert {epochal.SegmentDown, epochal.SegmentUp, epochal.Rewound, epochal.Gap} <= set(kinds)

@@ -38,7 +38,7 @@ async def test_its_epoch_is_aborted_after_the_time_out(services) -> None:
             child.kill()
             await holder.advance(5)
             epochs = sub.epochs()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 assert (await anext(epochs)).time == 0
                 assert await anext(epochs) == epochal.EpochAborted(1)
             async with client.subscribe(stream, since="start") as late:
@@ -64,7 +64,7 @@ async def test_the_last_writer_keeps_the_stream_from_completing(services) -> Non
         await child.stdout.readline()
         child.kill()
         epochs = sub.epochs()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             assert (await anext(epochs)).time == 0
             assert await _told(sub) == [epochal.EpochAborted(1)]
         async with client.writer(stream, writer_id="x") as writer:

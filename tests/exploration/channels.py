@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, product
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from tests.exploration import connections, readers
 from tests.exploration.connections import Connection, FixedLog, Reports, open_connection
@@ -28,6 +28,7 @@ from tests.simulation.order import minimal
 from tests.simulation.stories import Topics
 
 from epochal.protocol import messages as m
+from epochal.protocol.publisher import server
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
@@ -60,6 +61,7 @@ class Bounds:
     firehose: bool = False
     """Whether the publishers send everything at first, or what the hello names."""
     hello_entries: int = m.MAX_FILTER_ENTRIES
+    parts: ClassVar[bool] = False
     """The most prefixes that a message names; with 0, every filter is told before a join."""
     reads: bool = True
     """Whether the application takes an epoch as soon as it can, or some time later."""
@@ -433,6 +435,11 @@ class Limits(Protocol):
         """The most prefixes that a message names."""
         ...
 
+    @property
+    def parts(self) -> bool:
+        """Whether answers come in parts, for one event of the log each."""
+        ...
+
 
 class Searched(Protocol[S]):
     """What is searched."""
@@ -483,12 +490,15 @@ def explore(search: Searched[S]) -> Explored:
 
 @contextmanager
 def limited(bounds: Limits) -> Iterator[None]:
-    """Messages name no more than that."""
-    limit, m.MAX_FILTER_ENTRIES = m.MAX_FILTER_ENTRIES, bounds.hello_entries
+    """Messages name no more than that, and answers look at no more."""
+    limits = m.MAX_FILTER_ENTRIES, server.SCAN_EVENTS, server.CHUNK_EVENTS
+    m.MAX_FILTER_ENTRIES = bounds.hello_entries
+    if bounds.parts:
+        server.SCAN_EVENTS = server.CHUNK_EVENTS = 1
     try:
         yield
     finally:
-        m.MAX_FILTER_ENTRIES = limit
+        m.MAX_FILTER_ENTRIES, server.SCAN_EVENTS, server.CHUNK_EVENTS = limits
 
 
 def _explored(search: Searched[S]) -> Explored:

@@ -11,11 +11,12 @@ Sources: rules F6, F7, F13-F17; docs/relays.md.
 
 import pickle
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tests.exploration.canonical import Names, plain
 from tests.exploration.connections import (
+    LATE,
     SETTINGS,
     SHAPE,
     SOON,
@@ -127,7 +128,7 @@ _NOT_OF_A_SERVER = frozenset(
     # What does not change, is of time, is counted, is another way to what is there, or is empty between two steps.
     ("publisher", "settings", "views", "_features", "_used", "_beaten", "_beat_seq", "_joining", "at", "heard",
      "packer", "began", "sent", "_pushed", "_known", "_merged", "_fresh_token", "_most", "_by_filter", "_by_token",
-     "_listening", "_ttl", "_bytes",
+     "_listening", "_ttl", "_memory",
      # Of a relay.
      "stream", "segment", "id", "limits", "gathering", "_shape", "_fresh", "_effects", "_emit", "_fresh_nonce",
      "_stream", "_most_each", "_of_peer", "_by_request", "bytes", "_max_bytes", "_since_checkpoint", "_times", "_of",
@@ -142,6 +143,11 @@ def _key(*parts: Any) -> Hashable:
 
 
 # ---- who serves ----
+
+
+def _drop_answers(peer: bytes, server: SegmentServer) -> None:
+    for key in [key for key in server._answers if key[0] == peer]:
+        del server._answers[key]
 
 
 @dataclass(slots=True)
@@ -178,6 +184,12 @@ class Serving:
         else:
             server.channels.hears(prefix[1:], False)
 
+    @staticmethod
+    def asks_again(peer: bytes, message: m.Message, server: SegmentServer) -> None:
+        """What a client asks for no longer waits, as it does for a while: of an earlier answer it takes no more."""
+        if isinstance(message, m.Since):
+            _drop_answers(peer, server)
+
     def leaves(self, peer: bytes, server: SegmentServer | None) -> None:
         """A client is gone, and all that was kept for it."""
         for prefix in self.prefixes.get(peer, ()):
@@ -187,6 +199,7 @@ class Serving:
                 server.unsubscribed(nonce)
             server._used.clear()
             server.views._views.pop(peer, None)
+            _drop_answers(peer, server)
 
     def carries_out(self, effects: Iterable[PublisherEffect], channels: Channels) -> None:
         """Push and answer."""
@@ -214,9 +227,9 @@ class Serving:
 
     def key(self, server: SegmentServer) -> Hashable:
         """Of what clients depend on."""
-        assert not server._answers
         channels = server.channels
-        return _key(sorted(self.prefixes.items()), vars(server), vars(channels), tuple(channels), server.views)
+        at = tuple(each.at for each in server._answers.values())  # where answers are; elsewhere it is a time
+        return at, _key(sorted(self.prefixes.items()), vars(server), vars(channels), tuple(channels), server.views)
 
 
 @dataclass(slots=True)
@@ -253,6 +266,7 @@ class Origin:
 
     def asked(self, peer: bytes, message: m.Message) -> None:
         """A request comes."""
+        self.serving.asks_again(peer, message, self.server)
         self.server.receive(peer, message, 0.0)
 
     def left(self, peer: bytes) -> None:
@@ -326,13 +340,19 @@ class Following:
     follower: Follower | None = None
     incarnation: int = 0
     """The newest that it has heard of."""
+    pushes: bool = True
+    """Whether it follows pushes; else it asks, again and again."""
+    credit: int = SETTINGS.credit
+    """How many parts of an answer it asks for ahead."""
     sent: list[Sent] = field(default_factory=list)
 
     def connect(self, begin: Begin, continuing: bool, topics: TopicFilter | None, relay: str | None) -> None:
         """Connect, and follow from `begin` on."""
         self.follower = Follower(
-            STREAM, SEGMENT, begin, shape=SHAPE, fresh_nonce=self.draws.nonce, now=0.0, settings=SETTINGS,
+            STREAM, SEGMENT, begin, shape=SHAPE, fresh_nonce=self.draws.nonce, now=0.0,
+            settings=replace(SETTINGS, credit=self.credit),
             continuing=continuing, least_incarnation=self.incarnation, topics=topics, whole_filter=True, relay=relay,
+            pushes=self.pushes,
         )  # fmt: skip
 
     def pushed(self, prefix: bytes, message: m.Message) -> None:
@@ -347,12 +367,12 @@ class Following:
                 self.incarnation = max(self.incarnation, message.incarnation)
             self.follower.answered(message, 0.0)  # type: ignore[union-attr]  # it is there
 
-    def fires(self, after: float) -> None:
-        """A timer of the follower fires; after `SOON` it has heard its server all the time."""
+    def fires(self, silent: bool) -> None:
+        """A timer of the follower fires: while it hears its server, or where that is silent."""
         assert self.follower is not None
-        if after == SOON:
+        if not silent and (self.pushes or not self.follower.live):  # who waits to ask again does so
             self.follower.resume(SOON)
-        self.follower.tick(after)
+        self.follower.tick(LATE if silent else SOON)
 
     def reports(self) -> Reports:
         """Send what is to be sent; returns what is reported."""
@@ -368,6 +388,8 @@ class Following:
                 case _:
                     self.sent.append(Subscribes(b"\x00" + effect.prefix))
         set_back(follower)
+        if follower.live and not self.pushes:
+            follower._request = 1  # all that it had asked for is answered, in order, so it may ask by the same numbers
         return tuple(follower.reports())
 
     def leave(self) -> None:
@@ -404,9 +426,9 @@ class Client:
         """An answer arrives."""
         self.following.answered(messages)
 
-    def fires(self, after: float) -> None:
+    def fires(self, silent: bool) -> None:
         """A timer fires."""
-        self.following.fires(after)
+        self.following.fires(silent)
 
 
 @dataclass(slots=True)
@@ -499,9 +521,19 @@ class Relay(Client):
         """A connection on which something was passed on is lost."""
         self.machine.cut(passage)
 
+    def lapses(self) -> None:
+        """Topics that nobody has any more were asked for too long ago, and so were subscriptions that do not come."""
+        union, run = self.machine._union, self.machine.run
+        if run is not None:
+            for nonce in list(run.server._pending):
+                run.server.unsubscribed(nonce)
+        union._had = dict.fromkeys(union._had, -2.0)
+        self.machine.tick(0.0)
+
     def dies(self) -> None:
         """It ends, and another one begins; all its connections are lost."""
-        again = start_relay(self.serving.draws, lingers=self.lingers, memory=self.memory)
+        credit = self.following.credit
+        again = start_relay(self.serving.draws, lingers=self.lingers, memory=self.memory, credit=credit)
         self.machine, self.following, self.serving, self.begin = (
             again.machine, again.following, again.serving, again.begin
         )  # fmt: skip
@@ -525,7 +557,12 @@ class Relay(Client):
 
     def asked(self, peer: bytes, message: m.Message) -> None:
         """A request comes."""
-        self.machine.receive(peer, message, 0.0)
+        machine = self.machine
+        if machine.run is not None:
+            self.serving.asks_again(peer, message, machine.run.server)
+        if isinstance(message, m.Since):
+            self._ends_passages(peer)
+        machine.receive(peer, message, 0.0)
 
     def left(self, peer: bytes) -> None:
         """A client is gone."""
@@ -534,8 +571,12 @@ class Relay(Client):
         machine._waiting = [each for each in machine._waiting if each.peer != peer]
         if run is not None:
             run._greeted.pop(peer, None)
-        for passage in [each for each in machine._passages._by_number.values() if each.peer == peer]:
-            machine._passages._end(passage)
+        self._ends_passages(peer)
+
+    def _ends_passages(self, peer: bytes) -> None:
+        passages = self.machine._passages
+        for passage in [each for each in passages._by_number.values() if each.peer == peer]:
+            passages._end(passage)
 
     # ---- what comes of it ----
 
@@ -604,17 +645,17 @@ class Relay(Client):
         return pickle.dumps(self)
 
 
-def start_relay(draws: Draws, *, lingers: bool, memory: int) -> Relay:
+def start_relay(draws: Draws, *, lingers: bool, memory: int, credit: int) -> Relay:
     """A relay that follows nobody yet. `lingers`: whether it goes on asking for topics that nobody wants any more."""
     name = draws.owner
     limits = RelayLimits(memory=memory, union=UnionTimes(linger=1.5 if lingers else 0.5), serving=SERVING)
     machine = RelayedSegment(STREAM, SEGMENT, SHAPE, name, limits, draws.fresh)
-    return Relay(name, lingers, memory, machine, Following(draws), Serving(draws))
+    return Relay(name, lingers, memory, machine, Following(draws, credit=credit), Serving(draws))
 
 
-def start_end(draws: Draws) -> End:
+def start_end(draws: Draws, *, pushes: bool, credit: int) -> End:
     """A reader's end that follows nobody yet."""
-    return End(Following(draws))
+    return End(Following(draws, pushes=pushes, credit=credit))
 
 
 def load(dumped: bytes) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tests.exploration import readers, relayed
 from tests.exploration.channels import FILTERS, Goal, Parts, goal_of, less
-from tests.exploration.connections import LATE, SOON, FixedLog
+from tests.exploration.connections import SETTINGS, FixedLog
 from tests.exploration.readers import Reader, filter_of
 from tests.exploration.relayed import (
     SEGMENT,
@@ -68,15 +68,28 @@ class Bounds:
     """How often a relay dies, and another one begins."""
     moves: int = 0
     """How often somebody leaves whom it follows, and follows another one, or the same again."""
+    lapses: int = 0
+    """How often a relay has been asked for some topics too long ago, and forgets that they were wanted."""
+    silences: int = 0
+    """How often somebody hears nothing for too long of whom it follows."""
     queue: int = 1
     """How many pushed messages may wait at a client of the origin before the next event comes."""
     history: bool = True
     hello_entries: int = m.MAX_FILTER_ENTRIES
     """The most prefixes that a message names; with 0, every filter is told before a join."""
+    pulls: bool = False
+    """Whether the reader follows no pushes, and only asks, again and again (Q7)."""
+    parts: bool = False
+    """Whether answers come in parts, for one event of the log each, and the next one when it is asked for."""
     lingers: bool = True
     """Whether relays go on asking for topics that nobody wants any more."""
     memory: int = 2**20
     """Bytes of events that a relay keeps."""
+
+    @property
+    def credit(self) -> int:
+        """How many parts of an answer are asked for ahead."""
+        return 1 if self.parts else SETTINGS.credit
 
 
 class Budget(NamedTuple):
@@ -88,6 +101,8 @@ class Budget(NamedTuple):
     restarts: int
     deaths: int
     moves: int
+    lapses: int
+    silences: int
 
 
 class Link(NamedTuple):
@@ -212,9 +227,10 @@ class Search:
         bounds = self.bounds
         made: list[Any] = [start_origin(self.lives, 0, (), Draws(ORIGIN, (0,)))]
         made += [
-            start_relay(Draws(name), lingers=bounds.lingers, memory=bounds.memory) for name in self.names[1 : self.end]
+            start_relay(Draws(name), lingers=bounds.lingers, memory=bounds.memory, credit=bounds.credit)
+            for name in self.names[1 : self.end]
         ]
-        made.append(start_end(Draws(READER)))
+        made.append(start_end(Draws(READER), pushes=not bounds.pulls, credit=bounds.credit))
         for each in made:
             each.draws.drawn, each.draws.free = 0, ()
         reader = readers.start(self.logs, Topics(each.encode() for each in bounds.wanted))
@@ -281,10 +297,7 @@ class Search:
             after = self._linked(state, client, link._replace(answers=tuple(answers)))
             yield self.happens(after, client, "answered", answer)
         if link.quiet:
-            yield self.happens(state, client, "fires", SOON)
-            follower = self.nodes[client].look(state.nodes[client]).following.follower
-            if not follower.live or (server and not self.relay(state, server).machine.alive):
-                yield self.happens(state, client, "fires", LATE)
+            yield self.happens(state, client, "fires", False)
 
     def _passes(self, state: State, passage: Passage) -> Iterator[State]:
         others = tuple(each for each in state.passages if each is not passage)
@@ -314,10 +327,14 @@ class Search:
                 yield self._linked(state._replace(left=left), client, link._replace(pushes=link.pushes[1:]))
             if link.server is not None and (left := less(state.left, "moves")) is not None:
                 yield self.happens(state._replace(left=left), client, "lost")
+            if link.server is not None and (left := less(state.left, "silences")) is not None:
+                yield self.happens(state._replace(left=left), client, "fires", True)
         if (left := less(state.left, "restarts")) is not None:
             yield self.ends(state._replace(left=left), 0, "restart")
         if (left := less(state.left, "deaths")) is not None:
             yield from (self.ends(state._replace(left=left), relay, "dies") for relay in range(1, self.end))
+        if (left := less(state.left, "lapses")) is not None:
+            yield from (self.happens(state._replace(left=left), relay, "lapses") for relay in range(1, self.end))
         if (left := less(state.left, "changes")) is not None:
             for topics in FILTERS:
                 if topics != self.reader(state).topics:

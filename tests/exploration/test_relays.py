@@ -7,6 +7,8 @@ from tests.exploration.channels import explore
 from tests.exploration.relays import Bounds, Search
 
 CHAIN = ("a:o", "b:a", "s:b")
+ASKS: dict[str, Any] = {"pulls": True, "parts": True, "lingers": False}
+"""Of a reader who only asks, of relays that forget at once what he asks for."""
 SMALL: list[tuple[dict[str, Any], int]] = [
     ({"restarts": 1, "log": "a0 1"}, 9_900),
     ({"restarts": 1, "log": "a0 1", "history": False}, 3_290),
@@ -15,6 +17,8 @@ SMALL: list[tuple[dict[str, Any], int]] = [
     ({"late": 1, "deaths": 1, "log": "a3 a5 !5 6", "before": 2, "wanted": "a"}, 22_664),
     ({"moves": 2, "log": "", "ways": ("a:oc", "b:oa", "c:b", "s:")}, 10_938),
     ({"hello_entries": 0, "late": 1, "log": "a0 1", "wanted": "a"}, 1_493),
+    ({**ASKS, "changes": 1, "log": "a0", "wanted": "a"}, 7_622),
+    ({"silences": 1, "log": "a0 1"}, 2_173),
 ]
 LARGE: list[tuple[dict[str, Any], int]] = [
     ({"changes": 1, "log": "a0 1", "wanted": "a"}, 167_036),
@@ -22,6 +26,8 @@ LARGE: list[tuple[dict[str, Any], int]] = [
     ({"moves": 1, "log": "a0", "ways": ("a:o", "b:ao", "s:b")}, 30_858),
     ({"restarts": 1, "log": "a0", "ways": CHAIN}, 50_668),
     ({"deaths": 1, "log": "a0", "ways": CHAIN}, 25_235),
+    ({**ASKS, "restarts": 1, "log": "a0 1"}, 144_368),
+    ({**ASKS, "lingers": True, "lapses": 1, "log": "a0 1", "wanted": "a"}, 236_447),
     ({"hello_entries": 0, "late": 1, "deaths": 1, "log": "a3 a5 !5 6", "before": 2, "wanted": "a"}, 38_334),
 ]
 

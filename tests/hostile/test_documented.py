@@ -56,7 +56,7 @@ CODE: dict[str, float] = {
     "bytes of their prefixes": m.MAX_FILTER_BYTES,
     "prefixes of one connection's view": publisher_trie.MAX_ENTRIES,
     "bytes of a view's prefixes": publisher_trie.MAX_BYTES,
-    "bytes of all views of a segment": views.MAX_BYTES,
+    "bytes of all views of a process": views.MAX_BYTES,
     "silence after which a view is forgotten": SERVING.view_ttl,
     "chunks of credit": serving.MAX_CREDIT,
     "times wanted of a history": epoch_query.MOST_WANTED,

@@ -84,9 +84,33 @@ def test_nesting_without_end_is_a_cursor_error(text):
     ],
 )
 def test_each_field_is_checked(wrong):
-    with pytest.raises(CursorError):
+    with pytest.raises(CursorError) as caught:
         Cursor.from_json(json.dumps({**GOOD, **wrong}))
+    (field,) = ("topics",) if wrong == {"cursor": 4} else wrong
+    reason = "it has no field 'topics'" if wrong == {"cursor": 4} else f"'{field}' should be "
+    assert reason in str(caught.value)
+    assert len(str(caught.value)) < 250
     Cursor.from_json(json.dumps(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'' is no JSON object"),
+        ("[1]", "'[1]' is no JSON object"),
+        ('{"x":1}', "it has no field 'cursor'"),
+        ('{"cursor":4}', "it has no field 'stream'"),
+        ('{"cursor":5}', "'cursor' should be its form, which this version reads from 1 to 4, not 5"),
+        (
+            '{"cursor":1,"stream":"uid","positions":[]}',
+            """'positions' should be {"SEGMENT": [INCARNATION, SEQ], ...}""",
+        ),
+    ],
+)
+def test_what_is_no_cursor_is_refused_without_words_of_python(text, reason):
+    with pytest.raises(CursorError) as caught:
+        Cursor.from_json(text)
+    assert str(caught.value).startswith(f"this is no cursor as Cursor.to_json writes it: {reason}")
 
 
 @pytest.mark.parametrize("field", ["untold", "seen_from"])

@@ -60,10 +60,10 @@ class Alone:
         (message,) = [effect.message for effect in self.take() if isinstance(effect, Request)]
         return message
 
-    def welcome(self, incarnation=1, version=1, heartbeat=1.0, features=()):
+    def welcome(self, incarnation=1, version=1, heartbeat=1.0, features=(), **more):
         hello = self.request()
         self.nonce = hello.nonce
-        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, heartbeat, features))
+        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, heartbeat, features, **more))
         return hello
 
     def answer(self, *messages):
@@ -475,6 +475,17 @@ def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
     alone = Alone(begin)
     alone.welcome()
     alone.snapshot(seq=4)
+    assert alone.error() == "usage"
+
+
+@pytest.mark.rule("E20", "F15")
+def test_behind_an_event_that_a_relay_has_not_heard_of_is_for_the_publisher_to_say():
+    alone = Alone(Behind(5))
+    alone.welcome(path=("relay",))
+    alone.snapshot(seq=4)
+    asked = alone.request()
+    assert asked.position == (1, 5)
+    alone.answer(m.Refused(asked.request, "remote_protocol", "position (1, 5) is ahead of this log"))
     assert alone.error() == "usage"
 
 

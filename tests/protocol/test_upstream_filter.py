@@ -12,7 +12,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.publisher import views
 from epochal.protocol.publisher.effects import SendAnswers
 from epochal.protocol.publisher.server import SegmentServer
-from epochal.protocol.publisher.views import Views
+from epochal.protocol.publisher.views import ViewMemory, Views
 from epochal.protocol.subscriber.effects import Request
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.upstream_filter import FRESH, FilterTimes
@@ -552,7 +552,7 @@ def step(number: int, prefix: bytes, view: int = 1, kind: Step = Step.REJECT, ol
 
 @pytest.mark.rule("F4")
 def test_a_view_belongs_to_one_peer_and_a_higher_number_begins_anew():
-    kept = Views(60.0)
+    kept = Views(60.0, ViewMemory())
     assert kept.receive(b"p", step(1, b"a"), 0.0) == m.Confirm(1, 1, Step.REJECT, b"a")
     assert kept.filter(b"p", 1) == TopicFilter(None, [b"a"])
     assert kept.filter(b"q", 1) == kept.filter(b"p", 2) == EVERYTHING
@@ -562,24 +562,28 @@ def test_a_view_belongs_to_one_peer_and_a_higher_number_begins_anew():
     assert kept.filter(b"p", 2) == TopicFilter(None, [b"b"])
 
 
-def test_views_are_bounded_each_and_together_and_forgotten(monkeypatch):
-    kept = Views(60.0)
+@pytest.mark.rule("F4")
+def test_views_are_bounded_each_and_together_and_forgotten():
+    memory = ViewMemory()
+    kept, others = Views(60.0, memory), Views(60.0, memory)
     numbers = itertools.count(1)
     for number in itertools.islice(numbers, MAX_ENTRIES - 1):
         kept.receive(b"p", step(number, b"%d" % number), 0.0)
-    before = kept.filter(b"p", 1), kept._bytes
+    before = kept.filter(b"p", 1), memory.used
     with pytest.raises(LimitExceeded, match="4096 prefixes"):
         kept.receive(b"p", step(next(numbers), b"one more"), 0.0)
-    assert (kept.filter(b"p", 1), kept._bytes) == before
-    monkeypatch.setattr(views, "MAX_BYTES", kept._bytes + 1000)
-    with pytest.raises(LimitExceeded, match="all subscribers"):
-        kept.receive(b"q", step(1, b"a"), 0.0)
+    assert (kept.filter(b"p", 1), memory.used) == before
+    memory.most = memory.used + 1000
+    for segment in (kept, others):
+        with pytest.raises(LimitExceeded, match="all subscribers"):
+            segment.receive(b"q", step(1, b"a"), 0.0)
     with pytest.raises(RemoteProtocolError, match="oldest"):
         kept.receive(b"p", step(MAX_ENTRIES + 50, b"a", oldest=1), 0.0)
     assert len(kept) == 1
     kept.forget(61.0)
-    assert (len(kept), kept._bytes) == (0, 0)
-    kept.receive(b"q", step(1, b"a"), 0.0)
+    assert (len(kept), memory.used) == (0, 0)
+    others.receive(b"q", step(1, b"a"), 0.0)
+    assert memory.used > 0
 
 
 @pytest.mark.rule("F11")

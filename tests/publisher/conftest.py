@@ -190,11 +190,19 @@ class Line:
             self.waiting += decode(frames, prefix=prefix)
         return self.waiting.popleft()
 
-    def await_(self, kind: type[Any], patience: float = PATIENCE) -> Any:
-        """The next message of one kind; others are skipped."""
+    def await_(self, kind: Any, wanted: Callable[[Any], bool] = lambda _: True, patience: float = PATIENCE) -> Any:
+        """The next message of one kind, or of a union of kinds, that is `wanted`; others are skipped."""
+        return self._first(lambda message: isinstance(message, kind) and wanted(message), str(kind), patience)
+
+    def await_other(self, kind: type[Any], patience: float = PATIENCE) -> Any:
+        """The next message that is not of this kind."""
+        return self._first(lambda message: not isinstance(message, kind), f"other than {kind}", patience)
+
+    def _first(self, wanted: Callable[[Any], bool], what: str, patience: float) -> Any:
+        # Heartbeats come for ever, so each message in time is not enough.
         deadline = time.monotonic() + patience
-        while not isinstance(message := self.receive(patience), kind):
-            assert time.monotonic() < deadline, f"no {kind.__name__} came in time"
+        while not wanted(message := self.receive(patience)):
+            assert time.monotonic() < deadline, f"no message {what} came in time"
         return message
 
     def close(self) -> None:
@@ -229,18 +237,13 @@ class RawWriter:
 
     def acked(self, at: Any, *payloads: bytes, records: int = 1) -> m.Ack:
         self.append(at, *payloads, records=records)
-        while True:
-            ack = self.line.await_(m.Ack)
-            if ack.number == self.number - 1:
-                return ack
+        ack: m.Ack = self.line.await_(m.Ack, lambda ack: ack.number == self.number - 1)
+        return ack
 
     def operate(self, make: Callable[[int, str], m.Message]) -> Any:
         self.op += 1
         self.line.send(make(self.op, self.segment))
-        while True:
-            answer = self.line.receive()
-            if isinstance(answer, m.Done | m.Refused | m.Lost):
-                return answer
+        return self.line.await_(m.Done | m.Refused | m.Lost)
 
     def advance(self, *times: Any) -> Any:
         return self.operate(lambda op, segment: m.Hold(op, segment, times))
@@ -277,15 +280,10 @@ class RawSubscriber:
         """Hello, subscribe, and the first message on `P<nonce>`."""
         assert isinstance(self.hello(), m.Welcome)
         self.subscribe()
-        while True:
-            message = self.events.receive()
-            if isinstance(message, m.Snapshot | m.Refused):
-                return message
+        return self.events.await_(m.Snapshot | m.Refused)
 
     def next_event(self) -> Any:
-        while isinstance(event := self.events.receive(), m.Heartbeat):
-            pass
-        return event
+        return self.events.await_other(m.Heartbeat)
 
     def since(self, position: m.Position | None, credit: int = 8, wanted: tuple[Any, ...] | None = None) -> list[Any]:
         """The whole answer, opening first; a refusal is the last of it, or all."""
@@ -317,20 +315,25 @@ class Wires:
         self.context.max_sockets = 4000
         self._lines: list[Line] = []
 
-    def line(self, kind: int, address: str, prefix: int = 0) -> Line:
+    def line(self, kind: int, address: str, prefix: int = 0, receive_buffer: int = -1) -> Line:
+        """A connected socket; `receive_buffer`: bytes that the system holds for it, by default what it likes."""
         socket = self.context.socket(kind)
         self._lines.append(Line(socket, prefix))
         socket.linger = 0
         socket.set_hwm(0)
+        socket.rcvbuf = receive_buffer
         socket.connect(address)
         return self._lines[-1]
 
     def writer(self, publisher: Process, stream: Stream, segment: str = "0") -> RawWriter:
         return RawWriter(self.line(zmq.DEALER, publisher.addresses["ingest"]), stream.uid, segment)
 
-    def subscriber(self, publisher: Process, stream: Stream, segment: str = "0") -> RawSubscriber:
+    def subscriber(
+        self, publisher: Process, stream: Stream, segment: str = "0", *, receive_buffer: int = -1
+    ) -> RawSubscriber:
+        """`receive_buffer`: of its events, see `line`."""
         requests = self.line(zmq.DEALER, publisher.addresses["requests"])
-        events = self.line(zmq.SUB, publisher.addresses["events"], prefix=1)
+        events = self.line(zmq.SUB, publisher.addresses["events"], 1, receive_buffer)
         return RawSubscriber(requests, events, stream.uid, segment)
 
     def close(self) -> None:

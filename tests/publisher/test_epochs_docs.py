@@ -49,3 +49,13 @@ async def test_the_examples_run_and_answer_as_the_page_says(start: Any) -> None:
             assert await printed == f"{time}\n"
         assert [line async for line in following] == []
     assert set(EXAMPLES) == {"start", "follow"}
+
+
+async def test_what_every_service_refuses_is_in_the_relays_table(start: Any) -> None:
+    table = PAGE.split("### Refusals of a relay")[1].split("###")[0]
+    stream, _ = start(**TWO)
+    async with relaying(stream) as relay:
+        for method, path in (("GET", "/v1/nothing"), ("POST", "/v1/epochs"), ("GET", "/v1/segments/0/events")):
+            async with relay.web.request(method, f"{relay.url}{path}") as answer:
+                code = (await answer.json(content_type=None))["code"]
+            assert re.search(rf"^\| {answer.status} \| .*`{code}`", table, re.MULTILINE), (answer.status, code)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -189,8 +190,21 @@ async def test_what_is_wrong_with_a_request_is_named(start: Any) -> None:
         for query, expected, field in WRONG:
             status, problem = await relay.ask(query)
             assert (status, [wrong["path"] for wrong in problem["problems"]]) == (expected, [field]), query
-        status, problem = await relay.ask(Accept="application/msgpack")
-        assert (status, problem["code"]) == (406, "not_acceptable")
+        for since, reason in (
+            ('{"cursor":4}', "has no field 'stream'"),
+            ("time:abc", "it is written time:T, with an int"),
+        ):
+            _, problem = await relay.ask({"since": since})
+            (wrong,) = problem["problems"]
+            assert reason in wrong["reason"]
+            assert not re.search("Error|Expecting", wrong["reason"])
+        unwanted = "text/event-stream; Q=0.00, application/json;q=0"
+        for accept in ("application/msgpack", "text/event-stream;q=0", unwanted):
+            async with asyncio.timeout(30):  # server-sent events do not end
+                status, problem = await relay.ask(Accept=accept)
+            assert (status, problem["code"]) == (406, "not_acceptable")
+        status, (line,) = await relay.ask(Accept="text/event-stream;q=0, application/x-ndjson;q=0.1")
+        assert (status, line["kind"]) == (200, "frontier")
         status, problem = await relay.ask(Last_Event_ID="17", Accept="text/event-stream")
         assert (status, [wrong["path"] for wrong in problem["problems"]]) == (422, ["Last-Event-ID"])
 

@@ -4,7 +4,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 
 import pytest
 
@@ -51,7 +50,8 @@ def test_a_taken_port_is_told(publisher_command, catalog, declare):
 
 
 @pytest.mark.parametrize("how", ["signal", "standard input"])
-def test_a_stop_aborts_what_is_open_flushes_and_deregisters(start, wires, how, wait_until):
+def test_a_stop_aborts_what_is_open_flushes_and_deregisters(start, wires, how, wait_until, monkeypatch):
+    monkeypatch.setenv("EPOCHAL_PUBLISHER_DRAIN_TIMEOUT", "600")  # nothing here delays it
     stream, publisher = start()
     writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
     writer.open()
@@ -60,7 +60,6 @@ def test_a_stop_aborts_what_is_open_flushes_and_deregisters(start, wires, how, w
     writer.acked(1, b"half")
     subscriber.join()
     writer.append(1, b"in flight")
-    began = time.monotonic()
     if how == "signal":
         publisher.signal(signal.SIGTERM)
     else:
@@ -70,7 +69,6 @@ def test_a_stop_aborts_what_is_open_flushes_and_deregisters(start, wires, how, w
         events.append(subscriber.next_event())
     assert events[-1].times == (1,)
     assert publisher.ended() == 0
-    assert time.monotonic() - began < 5
     assert stream.segment()["publisher"] is None
     assert stream.segment()["lower"] == [1]
 

@@ -321,4 +321,4 @@ def test_who_stays_is_pushed_to_after_another_has_left(shared, wires, segment, w
     writer = wires.writer(shared.publisher, shared.stream, segment)
     writer.open("w")
     writer.acked(0, b"for who stays")
-    assert stays.events.await_(m.Data, 3.0).payload == b"for who stays"
+    assert stays.events.await_(m.Data, patience=3.0).payload == b"for who stays"

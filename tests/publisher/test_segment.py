@@ -8,6 +8,7 @@ import pytest
 from epochal.catalog_api.answers import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing, SendAnswers
+from epochal.protocol.publisher.views import ViewMemory
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.settings import Settings
 
@@ -35,7 +36,7 @@ def served(
     segment = SegmentInfo("0", 0, 2**64, "open", incarnation, lower, finishing=finishing)
     stream = StreamInfo("test", "s", "u", 1, "Ready", manifest, segments=(segment,))
     grant = SegmentGrant("0", incarnation, 0, 2**64, lower, horizon, marks, writers)
-    return HostedSegment.start(stream, grant, dict(sessions), settings, None, 0.0)
+    return HostedSegment.start(stream, grant, dict(sessions), settings, None, ViewMemory(), 0.0)
 
 
 def opened(at: HostedSegment, writer: str, now: float = 0.0) -> list[Any]:

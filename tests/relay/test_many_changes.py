@@ -268,7 +268,7 @@ async def test_a_thousand_changes_while_pushes_are_dropped_and_publishers_and_re
             relay = await relays.start(stream, id="relay-0", filter_linger=0.5)
             await goes_on("relay killed")
             signal_publishers(signal.SIGSTOP)
-            await until(lambda: all(link._down for sub in subs for link in sub._links))
+            await until(lambda: all(each.down for sub in subs for each in sub._machine._segments.values()))
             signal_publishers(signal.SIGCONT)
             await goes_on("upstream of the relay stopped")
             if history is KEPT:

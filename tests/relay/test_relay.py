@@ -12,7 +12,7 @@ import pytest
 from tests.relay.conftest import Relays
 
 import epochal
-from epochal.errors import AppendsLost
+from epochal.errors import AppendsLost, UsageError
 
 TOPICS = (b"a", b"b", b"bb")
 KEYS = (b"1", b"2", b"3")
@@ -100,6 +100,43 @@ async def test_what_was_before_comes_from_the_publisher(services, relays: Relays
         for since, times in (("start", range(20)), ("time:15", range(16, 20)), (cursor, range(1, 20))):
             async with client.subscribe(stream, since=since, via="relay") as sub, asyncio.timeout(60):
                 assert [epoch.time async for epoch in sub.epochs()] == list(times)
+
+
+@pytest.mark.rule("F15", "E20")
+async def test_an_event_that_a_relay_has_not_heard_of_is_found_at_the_publisher(services, relays: Relays) -> None:
+    stream = await services.stream(push={"initialFilter": "none", "heartbeat": "30s"})
+    await relays.start(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream, topics=[b"a"], via="relay") as some,
+        asyncio.timeout(60),
+    ):
+        await some.ready.wait()
+        await writer.append(0, ["a"], topic=b"a")
+        await writer.append(0, ["b"], topic=b"b")  # which nobody reads at the relay
+        async with client.subscribe(stream, topics=[b"a"], since="seq:1", via="relay", partial=True) as sub:
+            await sub.ready.wait()
+            await writer.append(0, ["c"], topic=b"a")
+            assert [event.seq async for event in _data(sub, 1)] == [2]
+        with pytest.raises(UsageError, match="ahead of this log"):
+            await _opened(client.subscribe(stream, since="seq:9", via="relay"))
+
+
+async def _opened(subscription: epochal.Subscription) -> None:
+    async with subscription as sub:
+        await sub.ready.wait()
+        sub.frontier()
+
+
+async def _data(sub: epochal.Subscription, count: int) -> AsyncIterator[epochal.Data]:
+    """The next batches."""
+    async for event in sub.events():
+        if isinstance(event, epochal.Data):
+            yield event
+            count -= 1
+        if not count:
+            return
 
 
 @pytest.mark.rule("F13")
@@ -197,7 +234,8 @@ async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_st
         far = await relays.start(stream, "far", upstream="near", filter_linger=0.5)
         await goes_on()
         near.pause()
-        while not any(link._down for link in one._links):  # it has waited long enough for a silent relay
+        segments = one._machine._segments.values()
+        while not any(segment.down for segment in segments):  # it has waited long enough for a silent relay
             await asyncio.wait(reading, timeout=0.02)
         near.go_on()
         await goes_on()

@@ -158,7 +158,7 @@ async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_ex
 
         with pytest.raises(SidecarUnavailable, match="the connection to it was lost"):
             await publish_while_it_dies()
-        assert time.monotonic() - killed < 5
+        assert time.monotonic() - killed < 20
         await sidecar.ended()
         with pytest.raises(SidecarUnavailable):
             async with client.task_writer(stream, writer_id="task", under="query", group=7):

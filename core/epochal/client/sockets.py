@@ -6,6 +6,8 @@ speed; `zmq.asyncio` keeps about half.
 """
 
 import asyncio
+import ctypes
+import os
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
@@ -39,6 +41,15 @@ LEAST_LIBZMQ = (4, 3, 5)
 HEARTBEAT_MS = 10_000
 HEARTBEAT_TIMEOUT_MS = 30_000
 """ZMTP's own heartbeats disconnect a peer that never reads; Epochal's, every second, notice a silent one sooner."""
+SUBSCRIBER_QUEUE = 1000
+"""Messages that a SUB takes before they are read; all other sockets take what comes.
+
+libzmq 4.3.5 ends the whole process (`!_io_error`) where a connection breaks whose queue here is full, once it has a
+heartbeat to send or to answer there; a peer with 6 kB could do so to a publisher. A queue without a bound is never
+full, and honest peers keep to windows and credits (docs/hostile-input.md). A SUB needs the bound, because it stops
+reading while its program is slow. So it sends no heartbeats itself. One of its publisher would have to be among the
+last 8 kB that were read before it stopped.
+"""
 HANDSHAKE_MS = 2_000
 CONNECT_MS = 2_000
 """After which a peer that answers no packet counts as not there; the system itself would try for two minutes."""
@@ -56,6 +67,14 @@ def check_libzmq() -> None:
         raise ConfigError(
             f"libzmq {zmq.zmq_version()} is too old and has known holes; install pyzmq with libzmq {least} or newer"
         )
+
+
+def _draw_routing_ids() -> None:
+    """Let the next ROUTER begin to number its peers anywhere: for another peer that claims the number, libzmq aborts.
+
+    libzmq takes the beginning from the C library's generator and never seeds it.
+    """
+    ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 
 def _nothing(_: Frames) -> None:
@@ -78,19 +97,21 @@ class Socket:
         *,
         max_message: int = MAX_PAYLOAD + APART_BYTES,
         send_queue: int = 0,
-        receive_queue: int = 1000,
         copy: bool = True,
     ) -> None:
         self._copy = copy
+        if kind == zmq.ROUTER:
+            _draw_routing_ids()
         self.zmq = context.socket(kind)
         self.zmq.linger = 0
-        self.zmq.set_hwm(receive_queue)
         self.zmq.sndhwm = send_queue
+        self.zmq.rcvhwm = SUBSCRIBER_QUEUE if kind == zmq.SUB else 0
         self.zmq.setsockopt(zmq.MAXMSGSIZE, max_message)
         self.zmq.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.zmq.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-        self.zmq.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        self.zmq.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        if kind != zmq.SUB:
+            self.zmq.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            self.zmq.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)
         self.zmq.setsockopt(zmq.IPV6, 1)
         self._on_message = on_message
@@ -107,8 +128,8 @@ class Socket:
     def start(self) -> None:
         """Begin to read."""
         self._fd = self.zmq.fileno()
-        self._loop.add_reader(self._fd, self._drain)
-        self._schedule()
+        if not self._paused:
+            self._begin_reading(self._fd)
 
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Queue one message.
@@ -134,12 +155,15 @@ class Socket:
     def pause(self) -> None:
         """Stop reading; what arrives waits in the socket's bounded queue, then at the sender."""
         self._paused = True
+        if self._fd is not None:  # it stays readable, and the loop would call again and again
+            self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
         """Read again."""
         if self._paused:
             self._paused = False
-            self._schedule()
+            if self._fd is not None:
+                self._begin_reading(self._fd)
 
     def connect(self, address: str, on_lost: Callable[[], None]) -> None:
         """Connect, and `watch` that. Raises `zmq.ZMQError`; the socket is closed then."""
@@ -230,6 +254,10 @@ class Socket:
 
     def _reads(self) -> bool:
         return self._fd is not None and not self._paused
+
+    def _begin_reading(self, fd: int) -> None:
+        self._loop.add_reader(fd, self._drain)
+        self._schedule()
 
     def _schedule(self) -> None:
         if self._soon is None and self._fd is not None:

@@ -35,6 +35,7 @@ from epochal.protocol.publisher.effects import (
     ReportFinishing,
 )
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
+from epochal.protocol.publisher.views import ViewMemory
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.commits import Appends, CommitPipeline, Durable
 from epochal_publisher.segments.lease import PublisherLease
@@ -152,12 +153,13 @@ class PublisherProcess:
         self._stores = stores
         self._commits = CommitPipeline(stores, self.settings.log_retry, self.over, self._written)
         self.encoding = stream.declared().spec.payload.encoding
-        started = {}
+        started, view_memory = {}, ViewMemory()
         for grant in registration.segments:
             store = stores.of(grant.id)
             start = partial(
-                HostedSegment.start, stream, grant, registration.sessions, self.settings, store, monotonic()
-            )
+                HostedSegment.start, stream, grant, registration.sessions, self.settings, store, view_memory,
+                monotonic(),
+            )  # fmt: skip
             started[grant.id] = await stores.write(start)
             if store is not None and store.begun:
                 await self._commits.begin(store)

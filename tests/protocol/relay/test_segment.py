@@ -261,6 +261,32 @@ def test_without_upstream_it_is_silent_and_welcomes_nobody() -> None:
     assert isinstance(answers(relay.hello(b"peer", A))[0], m.Welcome)
 
 
+@pytest.mark.rule("F15")
+def test_what_is_answered_from_memory_goes_on_while_upstream_is_away() -> None:
+    relay = Relay()
+    relay.reports(began(A))
+    relay.joins(b"peer", A)
+    relay.reports(*(data(seq) for seq in range(10, 1200)))
+    _, first = [each.messages for each in asking(relay, since(m.Position(2, 9))._replace(credit=1))]
+    relay.machine.lost()
+    relay.machine.receive(b"peer", m.Credit(first[0].request, 1), relay.now)
+    (rest,) = [each.messages for each in relay.done() if isinstance(each, SendAnswers)]
+    assert [event.seq for event in (*first[1:], *rest[1:])] == list(range(10, 1200))
+
+
+@pytest.mark.rule("F13")
+def test_what_is_answered_ends_with_its_run() -> None:
+    """Who only asks follows no channel, on which it would be notified."""
+    relay = Relay()
+    relay.reports(began(A))
+    relay.joins(b"peer", A)
+    relay.reports(*(data(seq) for seq in range(10, 1200)))
+    asking(relay, since(m.Position(2, 9))._replace(credit=1))
+    (refused,) = answers(relay.reports(began(A, incarnation=3), incarnation=3))
+    assert isinstance(refused, m.Refused)
+    assert (refused.op, refused.code) == (7, "relay_ended")
+
+
 @pytest.mark.rule("F16")
 def test_who_waits_for_topics_is_sent_on_when_upstream_is_lost() -> None:
     relay = Relay()
@@ -323,6 +349,18 @@ def test_a_full_relay_sends_others_on_but_lets_its_own_change() -> None:
     (refused,) = answers(relay.hello(b"two", A, replaces=nonce))
     assert isinstance(refused, m.Refused), "everybody can see the id of another"
     assert isinstance(answers(relay.hello(b"one", B, replaces=nonce))[0], m.Welcome)
+
+
+def test_who_comes_while_others_join_is_counted_with_them() -> None:
+    """Readers of a relay that has ended come at once, before the first of them has joined."""
+    relay = Relay(capacity=2)
+    relay.reports(began(A))
+    welcomed = [answers(relay.hello(b"%d" % number, A))[0] for number in range(3)]
+    assert [type(each) for each in welcomed] == [m.Welcome, m.Welcome, m.Refused]
+    relay = Relay(capacity=2)
+    relay.reports(began(NOTHING))
+    relay.hello(b"0", A), relay.hello(b"1", B)
+    assert isinstance(answers(relay.hello(b"2", A))[0], m.Refused), "those who wait for their topics have places"
 
 
 def test_who_wants_nothing_for_a_while_keeps_its_place_at_a_full_relay() -> None:

@@ -23,6 +23,7 @@ from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand, Hand
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.client.writer.writer import Writer
 from epochal.errors import EpochalError, UsageError
+from epochal.protocol.topics.filter import TopicFilter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -283,6 +284,15 @@ class BlockingSubscription(_Opened[Subscription]):
 
         async def work() -> dict[str, str]:
             return self._inner.via
+
+        return self._loop.run(work)
+
+    @property
+    def topics(self) -> TopicFilter | None:
+        """What is wanted; None for everything, as `Subscription.topics`."""
+
+        async def work() -> TopicFilter | None:
+            return self._inner.topics
 
         return self._loop.run(work)
 

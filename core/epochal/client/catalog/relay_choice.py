@@ -21,6 +21,8 @@ READY = "ready"
 """The state in which a relay takes readers."""
 MOST_NAMED = 5
 """Relays that an error names."""
+SAME_NOTICE = 1.0
+"""Seconds within which a relay that begins again says so at each of its segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,16 @@ class Via:
     longest: float = 60.0
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """The value of `auto`, `direct`, `relay` or `relay:NAME`; raises `UsageError` for any other text.
+    def parse(cls, text: Self | str) -> Self:
+        """The value of `auto`, `direct`, `relay` or `relay:NAME`, or a `Via` itself; else raises `UsageError`.
 
         >>> Via.parse("relay:eu").name
         'eu'
         """
+        if isinstance(text, cls):
+            return text
+        if not isinstance(text, str):
+            raise UsageError(f"via= is auto, direct, relay or relay:NAME, or a Via, not {text!r:.100}")
         kind, _, name = text.partition(":")
         if kind == "relay" and name:
             return cls("relay", name)
@@ -87,14 +93,16 @@ class RelayChoice:
         One that worked for longer than `Via.avoid` and did not just fall silent is joined again at the same relay
         first. So is, once, one that ended because the relay said so (`notified`): it may have to begin again (F13), and
         one that stops is no longer listed as ready. Any other is a failure: the relay is avoided for a while, and for
-        longer each time. What is avoided already has failed at several segments at once: that counts as one time.
+        longer each time. What is avoided already has failed at several segments at once: that counts as one time. So
+        does what it says at several.
         """
         if lived >= self._via.avoid and not silent:
             self._failures.pop(relay, None)
             return
-        if self._avoided(relay, now):
-            return
         before = self._failures.get(relay)
+        is_same = notified and before is not None and now < before.until + SAME_NOTICE
+        if is_same or self._avoided(relay, now):
+            return
         if before is None:
             seconds = 0.0 if notified else self._via.avoid
         else:

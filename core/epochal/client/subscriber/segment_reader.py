@@ -63,10 +63,10 @@ class Reader(Protocol):
         """Take what the follower of a segment has reported since the last call, in order."""
 
     def down(self, segment: str, reason: str) -> None:
-        """The connection is lost."""
+        """A connection is lost, or could not be made; each attempt says so, until the next `up`."""
 
     def up(self, segment: str) -> None:
-        """The connection is back."""
+        """A connection is live: everything that its publisher had said was reported."""
 
     def position(self, segment: str) -> m.Position:
         """The last event that was taken in."""
@@ -92,7 +92,6 @@ class SegmentReader:
         """How often the publisher at the address served another stream, or another life of this one (E48)."""
         self._connection: _Connection | None = None
         self._paused = False
-        self._down = False
 
     async def run(self) -> None:
         """Follow until cancelled, or until an error that no retry can help with."""
@@ -106,9 +105,7 @@ class SegmentReader:
             if not worth_retrying(error):
                 reader.fail(error)
                 return
-            if not self._down:
-                self._down = True
-                reader.down(self.segment, str(error))
+            reader.down(self.segment, str(error))
             reader.directory.stale()
             if isinstance(error, RelayEnded):  # it has notified all its readers at once
                 await asyncio.sleep(AFTER_RELAY * _chance.random())
@@ -125,9 +122,7 @@ class SegmentReader:
     def _live(self, backoff: Backoff) -> None:
         backoff.reset()
         self._reader.routes.live(self.segment)
-        if self._down:
-            self._down = False
-            self._reader.up(self.segment)
+        self._reader.up(self.segment)
 
     async def _follow_once(self, route: Route, backoff: Backoff) -> EpochalError:
         """One connection, from hello to its end; returns why it ended."""
@@ -276,7 +271,7 @@ class _Connection:
         while not self._lost.done():
             await asyncio.wait([self._lost], timeout=TICK)
             now = clock.monotonic()
-            if now - ticked > STALL:
+            if now - ticked > STALL and not self._paused:
                 self.follower.resume(now)  # this loop was busy and did not read: the publisher may not have been silent
             self.follower.tick(now)
             ticked = now

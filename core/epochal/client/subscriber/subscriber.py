@@ -92,7 +92,7 @@ class Subscription:
             raise UsageError(f"poll is the seconds between two pulls, above 0, not {poll!r}")
         self.context = context
         self.directory = directory
-        self.routes = Routes(directory, list_relays, Via.parse(via) if isinstance(via, str) else via)
+        self.routes = Routes(directory, list_relays, Via.parse(via))
         self._since = read_since(since)
         self._prefixes = WantedPrefixes(topics, reject)
         self._partial = partial
@@ -197,7 +197,7 @@ class Subscription:
         if self._reads != "epochs":
             if self._partial:
                 raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
-            self._begin_to_read("epochs", self._machine.only_epochs)
+            self._begin_to_read("epochs", Subscriber.only_epochs)
         epoch = self._hands.take(hand, self._machine.hand_out_epoch)
         if epoch is None:
             return self._at_the_end(hand)
@@ -220,7 +220,7 @@ class Subscription:
 
     def _take_event(self, hand: Hand[values.Event]) -> bool:
         if self._reads != "events":
-            self._begin_to_read("events", self._machine.only_events)
+            self._begin_to_read("events", Subscriber.only_events)
         event = self._hands.take(hand, self._machine.hand_out_event)
         if event is None:
             return self._at_the_end(hand)
@@ -229,11 +229,12 @@ class Subscription:
         hand.item = self._public_event(event)
         return True
 
-    def _begin_to_read(self, method: str, only: Callable[[], None]) -> None:
+    def _begin_to_read(self, method: str, only: Callable[[Subscriber], None]) -> None:
+        self._check_entered()
         if self._reads:
             raise UsageError(f"this subscription is read by {self._reads}(); open another one to read {method}()")
         self._reads = method
-        only()
+        only(self._machine)
         if self._paused:
             self._relieve()
 
@@ -270,7 +271,7 @@ class Subscription:
         Before `ready` is set there is none, except the cursor that the subscription resumes from: raises `UsageError`,
         or why the subscription failed before that.
         """
-        if isinstance(self._since, Cursor) and not self._machine.ready:
+        if isinstance(self._since, Cursor) and not (self._links and self._machine.ready):
             return self._since
         self._check_ready()
         self._hands.settle()
@@ -281,7 +282,7 @@ class Subscription:
     @property
     def topics(self) -> TopicFilter | None:
         """What is wanted; None for everything."""
-        return self._machine.topics
+        return self._machine.topics if self._links else self._prefixes.filter
 
     @property
     def whole_filter(self) -> bool:
@@ -299,26 +300,32 @@ class Subscription:
         Raises `UsageError` for what is no list of prefixes as bytes of at most 1,024 each, and before the subscription
         is opened; and why the subscription is over.
         """
-        if not self._links:
-            raise UsageError("open the subscription before its topics change: async with client.subscribe(...) as sub")
+        self._check_entered()
+        self._check_open()
         self._prefixes = WantedPrefixes(topics, reject)
         self._apply_topics()
         while self._machine.widening or not self._machine.ready:
-            if self._error is not None:
-                raise self._error
+            self._check_open()
+            if self._paused:
+                self._go_on()  # the answer comes after what was not read yet
             await self._more()
         return tuple(map(self._decode_time, self._machine.whole_from()))
 
     def add_topic(self, prefix: bytes) -> None:
-        """Want topics with this prefix too, as by `change`, without waiting; `drop_topic` undoes one call."""
+        """Want topics with this prefix too, as by `change`, without waiting; `drop_topic` undoes one call.
+
+        Raises `UsageError` for what is no prefix, and why the subscription is over.
+        """
+        self._check_open()
         if self._prefixes.add(prefix):
             self._apply_topics()
 
     def drop_topic(self, prefix: bytes) -> None:
         """Take back one `add_topic`, or one of `topics`; with the last one the prefix is no longer wanted (N20).
 
-        Raises `UsageError` for a prefix that is not wanted.
+        Raises `UsageError` for a prefix that is not wanted, and why the subscription is over.
         """
+        self._check_open()
         if self._prefixes.drop(prefix):
             self._apply_topics()
 
@@ -347,12 +354,25 @@ class Subscription:
         """Segment -> the way on which it is read, `direct` or `relay:NAME`, of the segments that have a connection."""
         return {} if self._error is not None else self.routes.via
 
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _check_entered(self) -> None:
+        if not self._links:
+            raise self._error or UsageError("open the subscription first: async with client.subscribe(...) as sub")
+
     def _check_ready(self) -> None:
+        self._check_entered()
         if not self._machine.ready:
             raise self._error or UsageError("the subscription stands nowhere yet: await sub.ready.wait() first")
 
     def saw_whole(self, time: Any) -> bool:
-        """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18)."""
+        """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18).
+
+        Raises `UsageError` before the subscription is opened.
+        """
+        self._check_entered()
         return self._machine.saw_whole(self._encode_time(time))
 
     def _at_the_end(self, hand: Hand[Any]) -> bool:
@@ -376,9 +396,12 @@ class Subscription:
 
     def _relieve(self) -> None:
         if self._machine.waiting_bytes < self._memory.max_waiting // 2:
-            self._paused = False
-            for link in self._links:
-                link.resume()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._paused = False
+        for link in self._links:
+            link.resume()
 
     # ---- what the segment readers report ----
 
@@ -419,12 +442,12 @@ class Subscription:
         self._began.add(segment)
 
     def down(self, segment: str, reason: str) -> None:
-        """The connection to a segment is lost and is tried again."""
+        """A connection to a segment is lost, or could not be made, and is tried again."""
         self._machine.down(segment, reason)
         self._changed.set()
 
     def up(self, segment: str) -> None:
-        """The connection to a segment is back."""
+        """A connection to a segment is live."""
         self._machine.up(segment)
         self._changed.set()
 

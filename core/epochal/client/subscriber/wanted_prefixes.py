@@ -6,6 +6,7 @@ anything is sent. Sources: rules N3, N20, F1.
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from epochal.errors import UsageError
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
@@ -50,8 +51,8 @@ class WantedPrefixes:
         return True
 
 
-def _prefixes(given: Iterable[bytes]) -> list[bytes]:
-    prefixes = list(given)  # of bytes it is ints, of text it is letters
+def _prefixes(given: object) -> list[bytes]:
+    prefixes: list[Any] = list(given) if isinstance(given, Iterable) else [given]  # of bytes ints, of text letters
     if not all(isinstance(prefix, bytes) for prefix in prefixes):
         raise UsageError(f'topics and reject are lists of prefixes as bytes, such as [b"delay/"], not {given!r:.200}')
     longest = max(map(len, prefixes), default=0)

@@ -26,7 +26,7 @@ from epochal.protocol.log.history import SegmentState, retained_size
 from epochal.protocol.publisher.channels import Channel, Channels
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.served import Served
-from epochal.protocol.publisher.views import Views
+from epochal.protocol.publisher.views import ViewMemory, Views
 from epochal.protocol.topics.filter import TopicFilter
 
 CHUNK_EVENTS = 256
@@ -110,6 +110,8 @@ class SegmentServer:
         settings: ServingSettings,
         now: float,
         features: tuple[str, ...] = FEATURES,
+        *,
+        views: Views | None = None,
     ) -> None:
         self.publisher = publisher
         self.channels = channels
@@ -121,7 +123,7 @@ class SegmentServer:
         self._joining = Counter[bytes]()
         """Peer -> how many of its hellos are pending."""
         self._features = features
-        self.views = Views(settings.view_ttl)
+        self.views = Views(settings.view_ttl, ViewMemory()) if views is None else views
         self._used: dict[bytes, float] = {}
         self._answers: dict[tuple[bytes, int], _Answering] = {}
         self._beaten = now
@@ -344,6 +346,12 @@ class SegmentServer:
             return
         del self._answers[peer, request]
         self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
+
+    def end_answers(self, error: EpochalError) -> None:
+        """No answer goes on: who waits for one is refused."""
+        for peer, request in self._answers:
+            self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
+        self._answers.clear()
 
     def _continue(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history

@@ -14,7 +14,7 @@ from epochal.protocol.topics.publisher_trie import PublisherTrie
 from epochal.protocol.topics.requests import Request, Step
 
 MAX_BYTES = 64 * 2**20
-"""Of all views of a segment, as they are counted here."""
+"""Of all views of a process, as they are counted here."""
 VIEW_OVERHEAD, ENTRY_OVERHEAD = 1000, 200
 """Bytes that a view and a prefix cost beside the prefix itself, roughly."""
 
@@ -30,13 +30,21 @@ class _View:
         return VIEW_OVERHEAD + len(self.trie.bits) * ENTRY_OVERHEAD + self.trie.size
 
 
+class ViewMemory:
+    """What the views of all segments of a process take together."""
+
+    def __init__(self) -> None:
+        self.most = MAX_BYTES
+        self.used = 0
+
+
 class Views:
     """By the peer on `requests`; each begins with everything, and is kept `ttl` seconds after its last request."""
 
-    def __init__(self, ttl: float) -> None:
+    def __init__(self, ttl: float, memory: ViewMemory) -> None:
         self._ttl = ttl
         self._views: dict[bytes, _View] = {}
-        self._bytes = 0
+        self._memory = memory
 
     def __len__(self) -> int:
         return len(self._views)
@@ -58,18 +66,19 @@ class Views:
             view = _View(step.view, now, PublisherTrie({b"": True}))
         before = self._views[peer].size if peer in self._views else 0
         more = view.size + ENTRY_OVERHEAD + len(step.prefix) - before
-        if self._bytes + more > MAX_BYTES:
+        memory = self._memory
+        if memory.used + more > memory.most:
             raise LimitExceeded(
-                f"the topics that all subscribers of this segment have named take {MAX_BYTES} bytes: name fewer, or"
+                f"the topics that all subscribers of this process have named take {memory.most} bytes: name fewer, or"
                 " filter at the receiver"
             )
         confirm = view.trie.receive(Request(step.number, step.oldest, Step(step.step), step.prefix))
         view.heard = now
         self._views[peer] = view
-        self._bytes += view.size - before
+        memory.used += view.size - before
         return None if confirm is None else m.Confirm(step.view, *confirm)
 
     def forget(self, now: float) -> None:
         """Drop the views of which nothing was heard for long."""
         for peer in [peer for peer, view in self._views.items() if now - view.heard > self._ttl]:
-            self._bytes -= self._views.pop(peer).size
+            self._memory.used -= self._views.pop(peer).size

@@ -15,6 +15,7 @@ from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.server import FEATURES, SegmentServer, ServingSettings
+from epochal.protocol.publisher.views import Views
 from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.times import TimeShape
 
@@ -37,6 +38,7 @@ class Run:
         history: RunHistory,
         channels: Channels,
         serving: ServingSettings,
+        views: Views,
         now: float,
     ) -> None:
         self.stream: Final = stream
@@ -48,7 +50,7 @@ class Run:
         self.channels = channels
         # What is passed on is answered as the publisher can.
         features = tuple(each for each in FEATURES if each in upstream.features or not each.startswith("since:"))
-        self.server = SegmentServer(self, channels, serving, now, features)
+        self.server = SegmentServer(self, channels, serving, now, features, views=views)
         self.over: str | None = None
         """Why it has ended."""
         self._greeted: dict[bytes, None] = {}

@@ -33,7 +33,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.publisher.channels import MAX_CHANNELS, Channels
 from epochal.protocol.publisher.effects import Push, SendAnswers
 from epochal.protocol.publisher.server import ServingSettings
-from epochal.protocol.publisher.views import Views
+from epochal.protocol.publisher.views import ViewMemory, Views
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
 from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.relay.passages import Passages
@@ -74,7 +74,10 @@ class _Waiting(NamedTuple):
 
 
 class RelayedSegment:
-    """One segment of the stream with uid `stream`, in the relay with id `relay`. `fresh` draws so many random bytes."""
+    """One segment of the stream with uid `stream`, in the relay with id `relay`. `fresh` draws so many random bytes.
+
+    `view_memory`: what its segments share; one of its own, if there is none.
+    """
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class RelayedSegment:
         relay: str,
         limits: RelayLimits,
         fresh: Callable[[int], bytes],
+        view_memory: ViewMemory | None = None,
     ) -> None:
         self.stream = stream
         self.segment = segment
@@ -101,7 +105,7 @@ class RelayedSegment:
         """What is asked for upstream."""
         self._widening = False
         """Whether new topics were asked for that do not come yet; they come before others are asked for."""
-        self._views = Views(limits.serving.view_ttl)
+        self._views = Views(limits.serving.view_ttl, view_memory or ViewMemory())
         """Of connections, which outlive runs."""
         self._waiting: list[_Waiting] = []
         self._effects: list[RelayEffect] = []
@@ -182,14 +186,14 @@ class RelayedSegment:
             min(upstream.heartbeat, LONGEST_HEARTBEAT), own.nonce_ttl, own.max_pending, own.max_pending_each,
             own.max_answers, own.max_answers_each, own.view_ttl, own.answer_ttl,
         )  # fmt: skip
-        self.run = Run(self.stream, self._shape, upstream, path, history, channels, serving, now)
-        self.run.server.views = self._views
+        self.run = Run(self.stream, self._shape, upstream, path, history, channels, serving, self._views, now)
 
     def _end_run(self, why: str) -> None:
         run, self.run = self.run, None
         if run is None:
             return
         run.over = why
+        run.server.end_answers(RelayEnded(why))  # who only asks is sent no `Ended`
         self._effects.append(ForReaders(run, run.take()))
         self._passages.end_all(RelayEnded.code, why)
 
@@ -259,18 +263,17 @@ class RelayedSegment:
 
     def _receive(self, peer: bytes, message: m.Message, now: float) -> None:
         run = self.run
-        if run is None or not self.alive:
-            if isinstance(message, m.Credit):
-                return
-            raise Unavailable("this relay is not connected to the stream at present; try another")
         match message:
+            case m.Credit():
+                if run is not None:  # also while upstream is away: what is answered from memory goes on
+                    run.server.receive(peer, message, now)
+                    self._passages.credit(peer, message, now)
+            case _ if run is None or not self.alive:
+                raise Unavailable("this relay is not connected to the stream at present; try another")
             case m.Hello():
                 self._hello(run, peer, message, now)
             case m.Since():
                 self._since(run, peer, message, now)
-            case m.Credit():
-                run.server.receive(peer, message, now)
-                self._passages.credit(peer, message, now)
             case _:
                 run.server.receive(peer, message, now)
 
@@ -283,10 +286,13 @@ class RelayedSegment:
             and (own.channel.filter != NOTHING or len(joined) <= self.limits.capacity)  # else it has taken no place
         )
         wanted = run.server.wanted(peer, hello)
-        # Who wants nothing is about to ask for history, or to say what it wants.
-        most = self.limits.capacity * (2 if wanted == NOTHING else 1)
-        if len(joined) >= most and not is_own:
-            raise Unavailable(f"this relay has {len(joined)} subscribers and takes no more; try another")
+        taken, most = len(joined), self.limits.capacity
+        if wanted == NOTHING:  # it is about to ask for history, or to say what it wants
+            most *= 2
+        else:
+            taken += self._joining(run)
+        if taken >= most and not is_own:
+            raise Unavailable(f"{taken} subscribers are at this relay, or join it: it takes no more; try another")
         refused = hello.stream != self.stream or m.VERSION not in hello.versions  # the run says why
         if refused or self._comes(run, wanted):
             self._welcome(run, peer, hello, now)
@@ -297,6 +303,10 @@ class RelayedSegment:
             raise Unavailable("too many joins are under way; try again")
         self._waiting.append(_Waiting(now, peer, hello, wanted))
         self._ask(now)
+
+    def _joining(self, run: Run) -> int:
+        """How many are about to join for topics, and will take a place."""
+        return len(self._waiting) + sum(len(each.joining) for each in run.channels if each.filter != NOTHING)
 
     @staticmethod
     def _welcome(run: Run, peer: bytes, hello: m.Hello, now: float) -> None:

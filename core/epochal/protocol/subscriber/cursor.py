@@ -6,15 +6,18 @@ Sources: rules E16, F9; Push-Pull Publish-Subscribe ("subscribers only need to k
 """
 
 import json
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.times import MAX_TIME, Time, from_json, to_json
 from epochal.protocol.topics.filter import TopicFilter
+
+T = TypeVar("T")
 
 _FORM = 4
 """The newest. Form 3 has no `topics`, form 2 no `seen_from` and form 1 no `untold`.
@@ -67,27 +70,25 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str) -> "Cursor":
-        """Read a cursor; raises `CursorError` that names what is wrong with it."""
+        """Read a cursor; raises `CursorError` that names the field that is wrong, and says what it should be."""
         try:
             value: Any = json.loads(text)
-            if type(value) is not dict:
-                raise TypeError("it is no JSON object")
-            form = value["cursor"]
-            if type(form) is not int or not 1 <= form <= _FORM:
-                raise CursorError(f"this is a cursor of form {form!r}; this version reads forms 1 to {_FORM}")
-            if type(value["stream"]) is not str:
-                raise TypeError(f"a stream's uid is a string, not {value['stream']!r}")
-            return cls(
-                value["stream"],
-                {segment: _position(pair) for segment, pair in value["positions"].items()},
-                _times(value["frontier"]),
-                _times(value["aborted"]),
-                _times(value["untold"]) if form > 1 else (),
-                None if form < 3 or (form > 3 and value["seen_from"] is None) else _times(value["seen_from"]),
-                _topics(value["topics"]) if form > 3 else None,
-            )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, TimeShapeError) as error:
-            raise CursorError(f"not a cursor as Cursor.to_json writes it: {error!r}") from None
+        except (ValueError, RecursionError):
+            value = None
+        if type(value) is not dict:
+            raise CursorError(f"{_NONE}: {reprlib.repr(text)} is no JSON object")
+        form = _field(value, "cursor", _form)
+        return cls(
+            _field(value, "stream", _stream),
+            _field(value, "positions", _positions),
+            _field(value, "frontier", _times),
+            _field(value, "aborted", _times),
+            _field(value, "untold", _times) if form > 1 else (),
+            None
+            if form < 3 or (form > 3 and value.get("seen_from", ()) is None)
+            else _field(value, "seen_from", _times),
+            _field(value, "topics", _topics) if form > 3 else None,
+        )
 
 
 def carried(topics: TopicFilter) -> TopicFilter | str:
@@ -103,6 +104,49 @@ def digest(topics: TopicFilter) -> str:
     return state.hexdigest()
 
 
+# ---- the fields ----
+
+
+def _field(value: dict[str, Any], name: str, read: Callable[[Any], T]) -> T:
+    if name not in value:
+        raise CursorError(f"{_NONE}: it has no field {name!r}")
+    try:
+        return read(value[name])
+    except (ValueError, TypeError, AttributeError, RecursionError, TimeShapeError):
+        raise CursorError(f"{_NONE}: {name!r} should be {_FIELDS[name]}, not {reprlib.repr(value[name])}") from None
+
+
+def _form(value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= _FORM:
+        raise ValueError
+    return value
+
+
+def _stream(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def _positions(value: Any) -> dict[str, Position]:
+    return {segment: _position(pair) for segment, pair in value.items()}
+
+
+def _position(pair: Any) -> Position:
+    incarnation, seq = pair
+    if type(incarnation) is not int or type(seq) is not int:
+        raise TypeError
+    if not (0 <= incarnation <= MAX_TIME and NOTHING_YET <= seq <= MAX_TIME):
+        raise ValueError
+    return Position(incarnation, seq)
+
+
+def _times(value: Any) -> tuple[Time, ...]:
+    if type(value) is not list:
+        raise TypeError
+    return tuple(map(from_json, value))
+
+
 def _topics(value: Any) -> TopicFilter | str:
     if type(value) is str:
         return value
@@ -110,16 +154,15 @@ def _topics(value: Any) -> TopicFilter | str:
     return TopicFilter(wanted, rejected)
 
 
-def _position(pair: Any) -> Position:
-    incarnation, seq = pair
-    if type(incarnation) is not int or type(seq) is not int:
-        raise TypeError(f"a position is [incarnation, seq], not {pair!r}")
-    if not (0 <= incarnation <= MAX_TIME and NOTHING_YET <= seq <= MAX_TIME):
-        raise ValueError(f"a position's numbers are in 0 .. 2^63-1 (or -1, nothing yet), not {pair!r}")
-    return Position(incarnation, seq)
-
-
-def _times(value: Any) -> tuple[Time, ...]:
-    if type(value) is not list:
-        raise TypeError(f"times come as an array, not {value!r}")
-    return tuple(map(from_json, value))
+_NONE = "this is no cursor as Cursor.to_json writes it"
+_ARRAY = "an array of times"
+_FIELDS = {
+    "cursor": f"its form, which this version reads from 1 to {_FORM}",
+    "stream": "the uid of its stream, a text",
+    "positions": '{"SEGMENT": [INCARNATION, SEQ], ...} with numbers up to 2^63-1, and -1 as SEQ for nothing yet',
+    "frontier": _ARRAY,
+    "aborted": _ARRAY,
+    "untold": _ARRAY,
+    "seen_from": f"{_ARRAY}, or null in form 4",
+    "topics": "a digest, or the wanted and the rejected prefixes in hex, as two arrays",
+}

@@ -19,6 +19,8 @@ class FollowedSegment:
     """One segment as the subscriber's machine knows it."""
 
     began: bool = False
+    down: bool = False
+    """Whether its connection was lost, and is not live again."""
     began_complete: bool = False
     """Whether nothing could arrive any more where it began, before the first event was handed out."""
     incarnation: int = 0

@@ -274,7 +274,7 @@ class Follower:
         """Send the steps that are due; if these come before the join, and there are no more, join."""
         if self.pushes:
             self._effects += map(Request, self._upstream.take(self.segment, now))
-        if self._phase is _Phase.NAMING and self._upstream.told:
+        if self._phase is _Phase.NAMING and self._upstream.ready_for_hello:
             self._greet(now)
 
     def _join_if_due(self, now: float) -> None:
@@ -601,7 +601,8 @@ class Follower:
                 self._pull(position, Why.GO_ON, now)
             case Behind(seq, incarnation):
                 position = m.Position(self._incarnation if incarnation is None else incarnation, seq)
-                if position > (self._incarnation, self._newest):
+                relayed = self.welcome is not None and self.welcome.path
+                if position > (self._incarnation, self._newest) and not relayed:  # a relay may not know of it yet (F15)
                     self._break(
                         UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}")
                     )
@@ -706,8 +707,11 @@ class Follower:
             )
 
     def _refused(self, refused: m.Refused) -> None:
-        if refused.code == HistoryTruncated.code and self._phase is _Phase.PULLING:
+        begin, pulling = self._begin, self._phase is _Phase.PULLING
+        if pulling and refused.code == HistoryTruncated.code:
             self._history_gone(refused.detail)
+        elif pulling and refused.code == RemoteProtocolError.code and isinstance(begin, Behind) and not self._has_begun:
+            self._break(UsageError(f"segment {self.segment} cannot be read after event {begin.seq}: {refused.detail}"))
         else:
             self._break(from_code(refused.code, refused.detail))
 

@@ -402,12 +402,18 @@ class Subscriber:
     # ---- from the followers ----
 
     def down(self, name: str, reason: str) -> None:
-        """The connection to segment `name` is lost; the merged frontier waits for it (S19)."""
-        self._happened(SegmentWentDown(name, reason))
+        """The connection to segment `name` is lost, or a next one is; the merged frontier waits for it (S19)."""
+        segment = self._segments[name]
+        if not segment.down:
+            segment.down = True
+            self._happened(SegmentWentDown(name, reason))
 
     def up(self, name: str) -> None:
-        """Segment `name` is followed again."""
-        self._happened(SegmentCameUp(name))
+        """Segment `name` is followed, for the first time or again."""
+        segment = self._segments[name]
+        if segment.down:
+            segment.down = False
+            self._happened(SegmentCameUp(name))
 
     def began(self, name: str, began: Began) -> None:
         """A follower of `name` begins (again) after `began.state`."""

@@ -102,7 +102,11 @@ def read_since(given: object) -> ParsedSince:
     if read is None:
         raise UsageError(f"since is None (live), a Cursor or one of {FORMS}; not {reprlib.repr(given)}")
     try:
-        return read(json.loads(text))
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"since {reprlib.repr(given)}: this is no JSON; it is written {_WRITTEN[form]}") from None
+    try:
+        return read(value)
     except (ValueError, TypeError, RecursionError, TimeShapeError) as error:
         raise UsageError(f"since {reprlib.repr(given)}: {error}; it is written {_WRITTEN[form]}") from None
 

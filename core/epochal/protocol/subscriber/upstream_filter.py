@@ -127,7 +127,7 @@ class UpstreamFilter:
     # ---- joining ----
 
     @property
-    def told(self) -> bool:
+    def ready_for_hello(self) -> bool:
         """Whether a hello gets the right channel: it can say all, or nothing is left to be told, or can be."""
         if not self._whole or self._refused or self._is_named:
             return True
@@ -144,7 +144,7 @@ class UpstreamFilter:
             named = as_prefixes(self.topics)  # the publisher has had it, and may have forgotten
         if named is None and (self._is_stale(now) or not (self._whole or self._covers)):
             self._begin_view()
-        self.asks_nothing = not (changes or self.told)
+        self.asks_nothing = not (changes or self.ready_for_hello)
         if self.asks_nothing:
             # A relay would have to ask for everything if the hello did not say so; and everything waits for a join.
             named, self.widens = NOTHING, True
@@ -183,11 +183,11 @@ class UpstreamFilter:
 
     def may_join(self, now: float) -> bool:
         """Whether it is time to join again, and the publisher has been told what it must know for that."""
-        if not (self.told and self._is_due(now)):
+        if not (self.ready_for_hello and self._is_due(now)):
             return False
         if self._whole and self._is_stale(now):
             self._begin_view()  # it must be told again
-        return self.told
+        return self.ready_for_hello
 
     def _is_due(self, now: float) -> bool:
         """Whether a join is due: for new topics, a narrower channel, or one of its own (F12)."""

@@ -29,6 +29,8 @@ SUBSCRIPTION = r"^[A-Za-z0-9._~-]{1,128}$"
 _PARAMETERS = frozenset(("since", "wait", "limit"))
 _POSITION = re.compile(r"(?:(\d{1,18})\.)?(-1|\d{1,18})", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,9})?")
+_REFUSED = re.compile(r"q\s*=\s*0(\.0*)?")
+"""The weight of a format that is not acceptable."""
 _ANYTHING = frozenset(("", "*/*", "application/*", "application/json", Form.LINES))
 _PACKED = frozenset((Form.MSGPACK, "application/x-msgpack", "application/vnd.msgpack"))
 
@@ -100,8 +102,9 @@ def read_wait(query: MultiMapping[str], max_wait: float, problems: list[Problem]
 
 
 def read_form(accept: str, forms: Collection[Form] = tuple(Form)) -> Form:
-    """The format of an answer by the Accept header; lines if any is accepted. Raises `NotAcceptable`."""
-    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    """The format of an answer by the Accept header; lines if any is accepted, none with q=0. Raises `NotAcceptable`."""
+    parts = [[piece.strip().lower() for piece in part.split(";")] for part in accept.split(",")]
+    kinds = [kind for kind, *parameters in parts if not any(map(_REFUSED.fullmatch, parameters))]
     if Form.SERVER_SENT in kinds:
         return Form.SERVER_SENT
     for kind in kinds:

@@ -1,8 +1,9 @@
 """The table of a publisher's operations: both the routes and the OpenAPI document are made from it."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths, reference
+from epochal.service.openapi import Body, Operation, Parameter, Shape, Wording, paths, reference
 from epochal.service.openapi import document as whole
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.history_query import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
@@ -123,6 +124,8 @@ _OF_EVENTS = (
     ),
 )
 _LINES: Shape = {"description": "One JSON object a line: an Opening, then Events", **_TEXT}
+READINESS: Mapping[int, Body] = {200: {"text/plain": _TEXT}, 503: {"text/plain": _TEXT}}
+"""The answers to `/readyz`; the second where it is not ready, for people as the first."""
 OPERATIONS = (
     Operation(
         "events",
@@ -166,7 +169,7 @@ OPERATIONS = (
         (404,),
     ),
     Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: {"text/plain": _TEXT}}),
-    Operation("readyz", "GET", "/readyz", "Whether it owns its segments and serves", {200: {"text/plain": _TEXT}}),
+    Operation("readyz", "GET", "/readyz", "Whether it owns its segments and serves", READINESS),
     Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: {"text/plain": _TEXT}}),
     Operation(
         "openapi_document", "GET", "/v1/openapi.json", "This document", {200: {"application/json": dict(_OBJECT)}}

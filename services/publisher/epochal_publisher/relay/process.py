@@ -19,6 +19,7 @@ from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import SendAnswers
+from epochal.protocol.publisher.views import ViewMemory
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.protocol.wire import encode
@@ -120,11 +121,12 @@ class RelayProcess:
     async def serve(self, directory: Directory, routes: Routes) -> None:
         """Follow every segment until cancelled, and serve subscribers."""
         segments = directory.segments
-        limits = self.settings.of_segment(len(segments))
+        limits, view_memory = self.settings.of_segment(len(segments)), ViewMemory()
         for segment in segments:
             self.segments[segment] = HostedRelaySegment(
-                segment, self._context, directory, routes, self.settings.id, limits, self.flush, self._failed
-            )
+                segment, self._context, directory, routes, self.settings.id, limits, view_memory, self.flush,
+                self._failed,
+            )  # fmt: skip
         for socket in self._sockets:
             socket.start()
         async with asyncio.TaskGroup() as tasks:

@@ -19,6 +19,7 @@ from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.server import SegmentServer
+from epochal.protocol.publisher.views import ViewMemory
 from epochal.protocol.relay.effects import Forward
 from epochal.protocol.relay.run import Run
 from epochal.protocol.relay.segment import RelayedSegment, RelayLimits
@@ -60,6 +61,7 @@ class HostedRelaySegment:
         routes: Routes,
         relay: str,
         limits: RelayLimits,
+        view_memory: ViewMemory,
         flush: Callable[[], None],
         failed: Callable[[EpochalError], None],
     ) -> None:
@@ -70,8 +72,9 @@ class HostedRelaySegment:
         self.follower_settings = FollowerSettings()
         self.relay: str | None = relay
         self.machine = RelayedSegment(
-            directory.info.uid, segment, directory.shape, relay, limits, lambda size: secrets.token_bytes(size)
-        )
+            directory.info.uid, segment, directory.shape, relay, limits, lambda size: secrets.token_bytes(size),
+            view_memory,
+        )  # fmt: skip
         self.counters = SegmentCounters()
         self.runs = 0
         """Runs that have begun."""
@@ -82,6 +85,7 @@ class HostedRelaySegment:
         self._link = SegmentReader(self, segment, From.LIVE)
         self._passages: dict[int, Socket] = {}
         self._served: ServedRun | None = None
+        self._down = False
         self._caught_up: float | None = None
         """When the connection was last live; None before that."""
 
@@ -107,14 +111,18 @@ class HostedRelaySegment:
         self._flush()
 
     def down(self, segment: str, reason: str) -> None:
-        """The connection is lost."""
-        logger.warning("segment %s: the connection upstream is lost: %s", segment, reason)
+        """A connection is lost, maybe before it was live, or could not be made (F16)."""
+        if not self._down:  # once for all attempts
+            self._down = True
+            logger.warning("segment %s: the connection upstream is lost: %s", segment, reason)
         self.machine.lost()
         self._flush()
 
     def up(self, segment: str) -> None:
-        """The connection is back."""
-        logger.info("segment %s: connected upstream again", segment)
+        """A connection is live."""
+        if self._down:
+            self._down = False
+            logger.info("segment %s: connected upstream again", segment)
 
     def position(self, segment: str) -> m.Position:
         """The last event that was taken in."""

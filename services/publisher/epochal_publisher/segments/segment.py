@@ -18,6 +18,7 @@ from epochal.protocol.publisher.effects import Push
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.publisher.views import ViewMemory, Views
 from epochal.protocol.times import Time, to_json
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.segments.store import SegmentStore
@@ -65,6 +66,7 @@ class HostedSegment:
         sessions: Mapping[str, int],
         settings: Settings,
         store: SegmentStore | None,
+        view_memory: ViewMemory,
         now: float,
     ) -> "HostedSegment":
         """Begin an incarnation where the log on disk ends, or where the catalog says that the last one ended (E7, E11).
@@ -101,7 +103,9 @@ class HostedSegment:
         at = publisher.seq if store is None else store.log.durable
         channels = Channels(lambda: secrets.token_bytes(8), most=settings.max_channels, last=at)
         view = None if store is None else CommittedView(publisher, store.log.durable)
-        server = SegmentServer(view or publisher, channels, ServingSettings(heartbeat=spec.push.heartbeat), now)
+        serving = ServingSettings(heartbeat=spec.push.heartbeat)
+        views = Views(serving.view_ttl, view_memory)
+        server = SegmentServer(view or publisher, channels, serving, now, views=views)
         lower = tuple(publisher.progress.lower.frontier)
         return cls(publisher, server, channels, now, store, lower, at, view)
 

@@ -29,6 +29,9 @@ class SocketTimeouts:
     def apply(self, socket: "zmq.Socket[bytes]") -> None:
         """Set the options of a socket, before it is bound: what is bound already does not change."""
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
+        # No handler is asked. But versions 1 and 2 of ZMTP, which have none, are refused: while a socket closes, an
+        # opening of theirs would abort the process.
+        socket.setsockopt(zmq.ZAP_DOMAIN, b"epochal")
         socket.setsockopt(zmq.HANDSHAKE_IVL, int(self.handshake * 1000))
         socket.setsockopt(zmq.HEARTBEAT_IVL, int(self.heartbeat * 1000))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self.heartbeat_timeout * 1000))

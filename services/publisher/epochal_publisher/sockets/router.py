@@ -20,8 +20,6 @@ from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
 
 logger = logging.getLogger("epochal.publisher")
 
-RECEIVE_QUEUE = 1000
-
 MessageHandler = Callable[[bytes, m.Message, float], None]
 
 
@@ -55,7 +53,7 @@ class Router:
         self._max_messages = max_messages
         self.socket = Socket(
             context, zmq.ROUTER, self._receive, on_idle,
-            max_message=max_frame, send_queue=send_queue, receive_queue=RECEIVE_QUEUE,
+            max_message=max_frame, send_queue=send_queue,
         )  # fmt: skip
         self.socket.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
         patience.apply(self.socket.zmq)

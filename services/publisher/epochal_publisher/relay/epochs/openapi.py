@@ -5,7 +5,7 @@ from typing import Any
 from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths, reference
 from epochal.service.openapi import document as whole
 from epochal_publisher.http.event_encoding import Form
-from epochal_publisher.http.openapi import BATCH_FIELDS, PROBLEM_FIELDS, TIME, TIMES, described
+from epochal_publisher.http.openapi import BATCH_FIELDS, PROBLEM_FIELDS, READINESS, TIME, TIMES, described
 from epochal_publisher.relay.epochs.encoding import Kind
 from epochal_publisher.relay.epochs.ring import MOST_ID
 
@@ -67,7 +67,7 @@ OPERATIONS = (
         parameters=_OF_EPOCHS,
     ),
     Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: {"text/plain": _TEXT}}),
-    Operation("readyz", "GET", "/readyz", "Whether it serves", {200: {"text/plain": _TEXT}}),
+    Operation("readyz", "GET", "/readyz", "Whether it serves", READINESS),
     Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: {"text/plain": _TEXT}}),
     Operation(
         "openapi_document", "GET", "/v1/openapi.json", "This document", {200: {"application/json": {"type": "object"}}}

@@ -112,9 +112,12 @@ class Session:
         """The next outcome of his own subscription; None where that has none in time, or he follows the ring now."""
         source = self._own[0] if self._own is not None else await self._open()
         source.sending = 0
-        if (gap := source.gap()) is not None:
+        fetched = False
+        if (gap := source.gap()) is None:
+            fetched = await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
+            gap = source.gap()  # his cursor has passed it by now
+        if gap is not None:
             return gap
-        fetched = await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
         if self._reader.at(source.cursor()):
             return None
         if not fetched:
