@@ -111,6 +111,17 @@ def test_a_segment_shows_what_was_lost_and_what_waits(run, declared) -> None:
     assert lines["Waiting"].strip() == "12,345 bytes of appends, until the catalog has recorded their times"
 
 
+def test_the_bytes_of_history_are_said_to_be_those_in_memory(run, declared) -> None:
+    """With storage they are 0 after a restart, and all is on disk."""
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1").status == 0
+    (segment,) = json.loads(run("describe", "stream", stream, "-o", "json").out)["segments"]
+    assert "history_bytes" in segment["counters"]
+    assert re.findall("^  (History.*):", run("describe", "stream", stream).out, re.MULTILINE) == [
+        "History bytes in memory"
+    ]
+
+
 def test_a_segment_shows_its_channels(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "3", "1").status == 0

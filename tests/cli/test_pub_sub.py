@@ -1,7 +1,9 @@
 """`pub` and `sub` in full: files, what was published when something went wrong, filters, ends."""
 
+import asyncio
 import itertools
 import json
+import os
 import signal
 import subprocess
 import time as clock
@@ -202,6 +204,46 @@ def test_a_saved_cursor_loses_nothing_of_a_batch_that_the_count_cut(run, declare
     assert run("sub", stream, "--since", saved, "--raw").out == ""
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_cursor(run, declared, tmp_path: Path, number: signal.Signals) -> None:
+    stream, saved = declared("json", segments=1), tmp_path / "at.json"
+    assert run("pub", stream, "-t", "1", "1", "--advance", "2").status == 0
+    command = [
+        console_script("epochal"),
+        "sub",
+        stream,
+        "--since",
+        "start",
+        "--epochs",
+        "--raw",
+        "--save-cursor",
+        saved,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sub:
+        assert sub.stdout is not None
+        assert sub.stdout.readline() == b"1\n"
+        sub.send_signal(number)
+        _, err = sub.communicate(timeout=20)
+    assert (sub.returncode, err) == (128 + number, b"epoch 1 complete\n")
+    assert run("pub", stream, "-t", "2", "2", "--finish").status == 0
+    assert run("sub", stream, "--since", saved, "--epochs", "--raw").out == "2\n"
+
+
+def test_a_signal_that_is_ignored_ends_nothing(run, declared) -> None:
+    """As with nohup."""
+    stream = declared("json", segments=1)
+    assert run("pub", stream, "-t", "1", "1", "--advance", "2").status == 0
+    line = f"trap '' HUP; exec {console_script('epochal')} sub {stream} --since start --epochs --raw"
+    with subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE) as sub:
+        assert sub.stdout is not None
+        assert sub.stdout.readline() == b"1\n"
+        sub.send_signal(signal.SIGHUP)
+        assert run("pub", stream, "-t", "2", "2", "--advance", "3").status == 0
+        assert sub.stdout.readline() == b"2\n"
+        sub.terminate()
+        assert sub.wait(timeout=20) == 128 + signal.SIGTERM
+
+
 @pytest.mark.rule("E20")
 def test_since_a_time_a_number_and_a_frontier(run, declared) -> None:
     stream, pairs = declared("json", segments=1), declared("json", segments=2)
@@ -221,6 +263,37 @@ def test_since_a_time_a_number_and_a_frontier(run, declared) -> None:
         assert told in result.err
     result = run("sub", pairs, "--since", "seq:1")
     assert (result.status, "one segment; this one has 2" in result.err) == (2, True)
+
+
+@pytest.mark.rule("E17")
+def test_what_was_lost_for_good_is_printed_while_no_epoch_comes_and_before_the_next(run, services) -> None:
+    stream = asyncio.run(services.stream(progress={"writerTimeout": "1s"}))
+    (victim,) = services.publishers(stream)
+    command = [console_script("epochal"), "sub", stream, "--since", "start", "--epochs", "--idle", "20"]
+    with (
+        subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as json_sub,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as text_sub,
+    ):
+        assert json_sub.stdout is not None
+        assert text_sub.stderr is not None
+        try:
+            assert run("pub", stream, "-t", "1", "1", "--advance", "2").status == 0
+            assert json.loads(json_sub.stdout.readline()) == {"kind": "epoch", "time": 1, "records": [1]}
+            assert text_sub.stderr.readline() == b"epoch 1 complete\n"
+            os.kill(victim, signal.SIGKILL)
+            gap = json.loads(json_sub.stdout.readline())
+            assert (gap["kind"], gap["segment"]) == ("gap", "0")
+            shown = text_sub.stderr.readline().decode()
+            assert shown.startswith(
+                f"gap: segment 0, incarnation {gap['incarnation']}, seq {gap['seq']}: events were lost"
+            )
+            after = max(gap["below"], default=1) + 1
+            assert run("pub", stream, "-t", str(after), "2", "--finish").status == 0
+            assert json.loads(json_sub.stdout.readline()) == {"kind": "epoch", "time": after, "records": [2]}
+            assert (json_sub.wait(timeout=20), text_sub.wait(timeout=20)) == (0, 0)
+        finally:
+            json_sub.kill()
+            text_sub.kill()
 
 
 def test_an_idle_subscription_ends(run, declared) -> None:

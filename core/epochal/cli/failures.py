@@ -33,8 +33,10 @@ EXIT_STATUSES = """Exit status:
   2    wrong usage, or a manifest, record, setting or file that cannot be used
   3    no such stream
   4    a service cannot be reached, or nothing came in time: try again later
+  129  ended by SIGHUP, as of a terminal that is closed
   130  interrupted by Ctrl-C
-  141  the reader of the output has gone, as in `epochal sub NAME | head`"""
+  141  the reader of the output has gone, as in `epochal sub NAME | head`
+  143  ended by SIGTERM"""
 
 _ADVICE = {
     "stream_not_found": "list the streams with: epochal get streams",

@@ -40,6 +40,8 @@ planned. With -o json and -o yaml the catalog's own object, in which "held_back"
 "listed_relays", the stream's relays as `epochal get relays` has them; -o wide adds addresses and exact key ranges."""
 
 _KEYS = 2**64
+_LABELS = {"history_bytes": "History bytes in memory"}
+"""Of counters whose name alone would mislead: with storage, most of the history is only on disk."""
 
 
 def describe(
@@ -151,7 +153,7 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
     if wide:
         fields.extend((f"{kind.capitalize()} at", address) for kind, address in segment.publisher.addresses.items())
     fields.extend(
-        (key.replace("_", " ").capitalize(), f"{value:,}")
+        (_LABELS.get(key) or key.replace("_", " ").capitalize(), f"{value:,}")
         for key, value in sorted(segment.counters.items())
         if isinstance(value, int | float)
     )

@@ -6,6 +6,7 @@ The client's subscriber does the work, and `printer` formats the lines. This mod
 import asyncio
 import contextlib
 import os
+import signal
 import stat
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -17,6 +18,7 @@ import typer
 
 import epochal
 from epochal.cli.io.printer import Printer, Style
+from epochal.cli.io.signals import cancelled_by_signals
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -58,12 +60,13 @@ standard error. With --json everything is one JSON object a line, by "kind":
   aborted   {"time"}                     the epoch will never be complete
   frontier  {"frontier": [...]}          the least times that can still come;
                                          none: the stream is complete
-  gap       {"segment", "incarnation", "seq"}   events were lost for good
+  gap       {"segment", "incarnation", "seq", "below"}
+                                         events were lost for good
   rewound, segment-down, segment-up      what became of a segment's connection
 
 Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
-is complete, after --count, or when the reader of the output goes. The cursor is written at every end, also by Ctrl-C;
-epochs that were not complete then come again, whole.
+is complete, after --count, or when the reader of the output goes. The cursor is written at every end, also by Ctrl-C,
+SIGTERM or SIGHUP; epochs that were not complete then come again, whole.
 
 --since takes start (all that is retained), time:T (the epochs that are not <= T), frontier:[T,...] (those that one
 of these reaches), seq:N (after event N of a stream of one segment), cut:{"SEGMENT":N,...} (after an event in each),
@@ -74,6 +77,8 @@ SAY_AFTER = 3.0
 """Seconds without an epoch after which standard error says what is waited for."""
 MOST_SAID = 3
 """Holders that are named; `epochal describe` names all."""
+GAPS_AFTER = 0.2
+"""Seconds between two looks for gaps while no epoch comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +146,14 @@ def sub(
     topics = [one.encode() for one in topic] if topic else None
     rejected = [one.encode() for one in reject or ()]
     way = epochal.Via.parse(via)
+    if save is not None:
+        _check_cursor_file(save)
     choice = _Choice(read_since_option(since), topics, rejected, epochs, idle, save, poll, way)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
-        run(_sub(name, choice, printer, catalog, timeout))
+        ended = run(_until_signal(name, choice, printer, catalog, timeout))
+    if ended is not None:
+        raise typer.Exit(128 + ended)
 
 
 def read_since_option(text: str | None) -> str | epochal.Cursor | None:
@@ -162,7 +171,19 @@ def read_since_option(text: str | None) -> str | epochal.Cursor | None:
         ) from None
     except UnicodeDecodeError:
         raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}") from None
-    return epochal.Cursor.from_json(saved)
+    try:
+        return epochal.Cursor.from_json(saved)
+    except CursorError as error:
+        raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}: {error}") from None
+
+
+async def _until_signal(
+    name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float
+) -> signal.Signals | None:
+    """Print until the end; returns the signal that ended it, if one did."""
+    with cancelled_by_signals() as came:
+        await _sub(name, choice, printer, url, timeout)
+    return came[0] if came else None
 
 
 async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:
@@ -202,7 +223,7 @@ async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> A
     shown = printer.shown
     try:
         async with asyncio.timeout(choice.idle) as limit:
-            async for item in subscription.epochs() if choice.epochs else subscription.events():
+            async for item in _epochs(subscription, printer) if choice.epochs else subscription.events():
                 yield item
                 if choice.idle is not None and printer.shown > shown:
                     shown = printer.shown
@@ -213,6 +234,23 @@ async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> A
             raise TimedOut(
                 f"{printer.shown} of {printer.shown + printer.left} {what} came, then none for {choice.idle:g} s"
             ) from None
+
+
+async def _epochs(subscription: epochal.Subscription, printer: Printer) -> AsyncGenerator[Any]:
+    """The epochs; gaps are printed when they are found, before the epochs that come after them (E17)."""
+    epochs = subscription.epochs()
+    while True:
+        try:
+            async with asyncio.timeout(GAPS_AFTER):
+                epoch = await anext(epochs)
+        except TimeoutError:
+            continue  # nothing is lost: the next read returns what this one did not
+        except StopAsyncIteration:
+            return
+        finally:
+            for gap in subscription.gaps():
+                printer.show(gap)
+        yield epoch
 
 
 @contextlib.asynccontextmanager
@@ -280,6 +318,24 @@ def _is_pipe(file: Any) -> bool:
         return False
 
 
+def _check_cursor_file(path: Path) -> None:
+    """Raise `UsageError` if no cursor can be written there: before anything is read, not when it is to be kept."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"--save-cursor {path}: this is no file; name one, which may be a new one")
+        beside = _beside(path)
+        beside.touch()
+        beside.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"--save-cursor {path}: {error.strerror}; name a file in a directory that exists and can be written to"
+        ) from None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
 def _save(path: Path, subscription: epochal.Subscription) -> None:
     """Replace the file as a whole: an interruption, of power too, leaves the old cursor or the new one."""
     try:
@@ -287,10 +343,13 @@ def _save(path: Path, subscription: epochal.Subscription) -> None:
     except UsageError:
         note(f"{path} is not written: the subscription has no position yet")
         return
-    beside = path.with_name(f"{path.name}.new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    OSDisk().sync_directory(path.parent)
+    beside = _beside(path)
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        OSDisk().sync_directory(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None

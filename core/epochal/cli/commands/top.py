@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epochal.cli.io.keys import reported_keys, reported_signals, single_keys
+from epochal.cli.io.keys import reported_keys, single_keys
 from epochal.cli.io.output import print_document, print_table
+from epochal.cli.io.signals import reported_signals
 from epochal.cli.io.terminal import console, is_live, note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -181,7 +182,8 @@ class _Terminal:
                     redirect_stderr=False)  # fmt: skip
         with (
             _kept_notes(),
-            reported_signals(self._end, self._changed.set),
+            reported_signals(self._end),
+            reported_signals(lambda _: self._changed.set(), [signal.SIGWINCH]),
             single_keys(file),
             live,
             reported_keys(file, self._press, self._close),

@@ -8,7 +8,6 @@ import codecs
 import contextlib
 import os
 import re
-import signal
 import termios
 import tty
 from collections.abc import Callable, Iterator
@@ -16,9 +15,6 @@ from enum import StrEnum
 
 ESCAPE_WAIT = 0.05
 """Seconds after which an Escape was that key, and not the beginning of what an arrow key sends."""
-
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a program; Ctrl-C is asyncio's."""
 
 
 class Key(StrEnum):
@@ -135,17 +131,3 @@ def reported_keys(file: int, report: Callable[[str], None], closed: Callable[[],
         loop.remove_reader(file)
         while waiting:
             waiting.pop().cancel()
-
-
-@contextlib.contextmanager
-def reported_signals(ending: Callable[[signal.Signals], None], resized: Callable[[], None]) -> Iterator[None]:
-    """Call `ending` for a signal that would end the program at once, before the terminal is as it was."""
-    loop = asyncio.get_running_loop()
-    for number in ENDING:
-        loop.add_signal_handler(number, ending, number)
-    loop.add_signal_handler(signal.SIGWINCH, resized)
-    try:
-        yield
-    finally:
-        for number in (*ENDING, signal.SIGWINCH):
-            loop.remove_signal_handler(number)

@@ -136,6 +136,10 @@ def _other_text(item: Any) -> str:
             return f"epoch {show_time(item.time)} aborted: it will never be complete"
         case epochal.FrontierChanged():
             return f"frontier {show_frontier(item.frontier)}" + ("" if item.frontier else ": the stream is complete")
+        case epochal.Gap():
+            where = f"segment {item.segment}, incarnation {item.incarnation}, seq {item.seq}"
+            below = f", also of epochs <= {' or '.join(map(show_time, item.below))}" if item.below else ""
+            return f"gap: {where}: events were lost for good{below}"
         case _:
             fields = ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(item).items())
             return f"{_kind(item)}: {fields}"
