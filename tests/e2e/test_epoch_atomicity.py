@@ -75,7 +75,7 @@ async def watch(services, stream: str, writers: list[str], times: list[tuple[obj
     publishing = [await services.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
     reading = [await services.run(READERS, stream, str(EACH), str(len(times)), str(seed)) for seed in range(PROCESSES)]
     children = (*publishing, *reading)
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(240):
         for child in children:
             assert await child.stdout.readline() in (b"open\n", b"ready\n")
         for beat in range(len(times) + AHEAD):

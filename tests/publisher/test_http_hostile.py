@@ -15,8 +15,8 @@ import pytest
 PATIENCE = 30.0
 SEGMENT = "/v1/segments/0"
 QUICK = {
-    "HEADER_TIMEOUT": "0.5",
-    "BODY_TIMEOUT": "0.5",
+    "HEADER_TIMEOUT": "3",
+    "BODY_TIMEOUT": "2",
     "IDLE_TIMEOUT": "0.5",
     "MAX_READERS": "4",
     "WRITE_TIMEOUT": "1",
