@@ -22,6 +22,10 @@ async def sidecar(catalog: str, log: Path) -> AsyncIterator[dict[str, str]]:
         child = await Child.start([program, "sidecar", *where, "--exit-with-stdin"], log, LOG_BYTES)
         try:
             await child.ready(START_TIMEOUT)
-            yield {"EPOCHAL_SIDECAR": address, "EPOCHAL_SIDECAR_REQUIRED": "true"}
+            yield {
+                "EPOCHAL_SIDECAR": address,
+                "EPOCHAL_SIDECAR_REQUIRED": "true",
+                "EPOCHAL_SIDECAR_TIMEOUT": "30",  # also where the machine is small
+            }
         finally:
             await child.stop(STOP_TIMEOUT)

@@ -139,7 +139,7 @@ async def test_a_stream_that_was_made_anew_is_found_although_the_old_one_is_reme
 
 @pytest.mark.rule("E6", "E10")
 async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_exact(
-    services: Services, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sidecar = await start()
     stream = await services.stream()
@@ -160,6 +160,7 @@ async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_ex
             await publish_while_it_dies()
         assert time.monotonic() - killed < 20
         await sidecar.ended()
+        monkeypatch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "0.5")
         with pytest.raises(SidecarUnavailable):
             async with client.task_writer(stream, writer_id="task", under="query", group=7):
                 pass
@@ -235,10 +236,11 @@ async def test_one_that_was_killed_is_waited_for_until_it_is_back(
 
 
 async def test_one_that_does_not_come_back_is_told_after_two_seconds(
-    services: Services, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = await services.stream(segments=1)
     await (await start()).stop()
+    monkeypatch.delenv("EPOCHAL_SIDECAR_TIMEOUT")
     began = asyncio.get_running_loop().time()
     with pytest.raises(SidecarUnavailable, match="the connection to it was lost"):
         await append(client, stream, 5)
@@ -254,13 +256,14 @@ async def append(client: epochal.Client, stream: str, time: int) -> Way:
 async def test_one_that_stands_still_is_noticed_when_a_writer_opens(
     services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_sidecar, "ANSWERS_WITHIN", 0.3)
     sidecar = await start()
     stream = await services.stream()
     sidecar.signal(signal.SIGSTOP)
-    with pytest.raises(SidecarUnavailable, match=r"not answered for 0\.3 s"):
-        async with client.writer(stream):
-            pass
+    with monkeypatch.context() as patch:
+        patch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "0.3")
+        with pytest.raises(SidecarUnavailable, match=r"not answered for 0\.3 s"):
+            async with client.writer(stream):
+                pass
     sidecar.signal(signal.SIGCONT)
     async with client.writer(stream) as writer:
         assert writer.way is Way.SIDECAR
@@ -269,7 +272,6 @@ async def test_one_that_stands_still_is_noticed_when_a_writer_opens(
 async def test_without_one_publishers_are_found_through_the_catalog_and_it_is_said_once(
     services: Services, client: epochal.Client, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(client_sidecar, "ANSWERS_WITHIN", 0.2)
     monkeypatch.setenv("EPOCHAL_SIDECAR", f"ipc://{directory}/nobody")
     stream = await services.stream()
     with caplog.at_level(logging.WARNING, "epochal.client"):
@@ -511,11 +513,18 @@ def test_right_addresses_and_requirements() -> None:
         assert check_address(address) == address
     assert SidecarOptions.read({}) is None
     assert SidecarOptions.read({"EPOCHAL_SIDECAR": "ipc:///s", "EPOCHAL_SIDECAR_REQUIRED": "True"}) == SidecarOptions(
-        "ipc:///s", True, ""
+        "ipc:///s", True, "", 2.0
     )
+    patient = SidecarOptions.read({"EPOCHAL_SIDECAR": "ipc:///s", "EPOCHAL_SIDECAR_TIMEOUT": " 7.5 "})
+    assert patient is not None
+    assert patient.timeout == 7.5
     for wrong, said in (
         ({"EPOCHAL_SIDECAR_REQUIRED": "maybe"}, "true or false"),
         ({"EPOCHAL_SIDECAR_REQUIRED": "1"}, "set it"),
+        ({"EPOCHAL_SIDECAR": "ipc:///s", "EPOCHAL_SIDECAR_TIMEOUT": "2s"}, "TIMEOUT=2s: write seconds"),
+        ({"EPOCHAL_SIDECAR": "ipc:///s", "EPOCHAL_SIDECAR_TIMEOUT": "nan"}, "write seconds"),
+        ({"EPOCHAL_SIDECAR": "ipc:///s", "EPOCHAL_SIDECAR_TIMEOUT": "0"}, "more than 0"),
+        ({"EPOCHAL_SIDECAR": "ipc:///s", "EPOCHAL_SIDECAR_TIMEOUT": "301"}, "at most 300"),
     ):
         with pytest.raises(ConfigError, match=said):
             SidecarOptions.read(wrong)

@@ -15,6 +15,7 @@ from tests.sidecar.conftest import Process
 from tests.tracing.receiver import Received, attributes, free_port, receiving
 
 import epochal
+from epochal.otel.span_processor import REST
 
 pytestmark = pytest.mark.java
 
@@ -108,6 +109,7 @@ async def sidecar(catalog: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) 
         process = await Process.start(f"ipc://{short}/s", catalog, Path(short))
         monkeypatch.setenv("EPOCHAL_SIDECAR", process.address)
         monkeypatch.setenv("EPOCHAL_SIDECAR_REQUIRED", "true")
+        monkeypatch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "30")
         try:
             yield
         finally:
@@ -175,4 +177,5 @@ async def test_a_job_goes_on_whatever_becomes_of_its_spans(
     assert complaints <= PROCESSES, "one line a process"
     assert (complaints > 0) == (collector != "slow")
     if collector == "black hole":
-        assert len(asked) <= PROCESSES, "after a failure none is tried for a while"
+        rests = 1 + (max(asked, default=0.0) - min(asked, default=0.0)) // REST
+        assert len(asked) <= rests * PROCESSES, "after a failure none is tried for a while"

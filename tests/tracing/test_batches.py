@@ -91,6 +91,7 @@ async def test_a_task_tells_by_which_way_it_sent(services, spans, monkeypatch):
                 for batch, way in enumerate(("direct", "sidecar")):
                     if way == "sidecar":
                         monkeypatch.setenv("EPOCHAL_SIDECAR", sidecar.address)
+                        monkeypatch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "30")
                     rows = pa.RecordBatch.from_pylist([{"t": batch, "n": 1}])
                     run = TaskRun(QUERY, batch, 0, spark_run=RUN)
                     assert await asyncio.to_thread(publish_partition, iter([rows]), options, run) == (batch, 1)
@@ -98,6 +99,7 @@ async def test_a_task_tells_by_which_way_it_sent(services, spans, monkeypatch):
                     spans.clear()
                 await holder.finish()
             monkeypatch.setenv("EPOCHAL_SIDECAR_REQUIRED", "true")
+            monkeypatch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "0.5")
             await sidecar.stop()
             with pytest.raises(SidecarUnavailable):
                 await asyncio.to_thread(publish_partition, iter([rows]), options, run)

@@ -14,6 +14,7 @@ import functools
 import itertools
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -37,7 +38,8 @@ from epochal.protocol.wire import Frames
 logger = logging.getLogger("epochal.client")
 
 ANSWERS_WITHIN = 2.0
-"""Seconds within which a running sidecar answers the greeting."""
+"""Seconds within which a running sidecar answers the greeting, unless EPOCHAL_SIDECAR_TIMEOUT says otherwise."""
+MOST_TIMEOUT = 300.0
 TRIED_EVERY = 0.1
 """Seconds between two tries, where nothing listens and the sidecar is required."""
 NOT_ASKED_AGAIN = 30.0
@@ -103,10 +105,11 @@ class SidecarOptions:
     address: str
     required: bool
     pod: str
+    timeout: float = ANSWERS_WITHIN
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """EPOCHAL_SIDECAR, EPOCHAL_SIDECAR_REQUIRED, EPOCHAL_POD_UID; None where no sidecar is named.
+        """EPOCHAL_SIDECAR, EPOCHAL_SIDECAR_REQUIRED and _TIMEOUT, EPOCHAL_POD_UID; None where no sidecar is named.
 
         Raises `ConfigError`, which names the variable and what would be right.
         """
@@ -118,7 +121,19 @@ class SidecarOptions:
             if required in _TRUE:
                 raise ConfigError("EPOCHAL_SIDECAR_REQUIRED is true, and EPOCHAL_SIDECAR names none; set it too")
             return None
-        return cls(check_address(address), required in _TRUE, environment.get("EPOCHAL_POD_UID", ""))
+        pod = environment.get("EPOCHAL_POD_UID", "")
+        return cls(check_address(address), required in _TRUE, pod, _timeout(environment))
+
+
+def _timeout(environment: Mapping[str, str]) -> float:
+    text = environment.get("EPOCHAL_SIDECAR_TIMEOUT", "").strip()
+    try:
+        seconds = float(text) if text else ANSWERS_WITHIN
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MOST_TIMEOUT:
+        raise ConfigError(f"EPOCHAL_SIDECAR_TIMEOUT={text}: write seconds, more than 0 and at most {MOST_TIMEOUT:g}")
+    return seconds
 
 
 async def find(options: SidecarOptions | None, opening: m.Ask | None = None) -> "Sidecar | None":
@@ -143,7 +158,7 @@ async def find(options: SidecarOptions | None, opening: m.Ask | None = None) -> 
         if options.required:
             if not away:
                 raise
-            return await _return_of(options, opening, began + ANSWERS_WITHIN)
+            return await _return_of(options, opening, began + options.timeout)
         _absent[place] = time.monotonic() + NOT_ASKED_AGAIN
         _fell_back()
         logger.warning("publishing without a sidecar: %s", error)
@@ -181,6 +196,7 @@ class Sidecar:
     def __init__(self, options: SidecarOptions) -> None:
         self.address = options.address
         self._pod = options.pod
+        self._timeout = options.timeout
         self.instance = ""
         self._requests = itertools.count(1)
         self._futures: dict[int, asyncio.Future[m.Message]] = {}
@@ -206,7 +222,7 @@ class Sidecar:
             request = self._begin(m.Greet(0, (m.VERSION,), self._pod))
             if opening is not None:
                 self._ahead = opening, self._begin(opening)
-            answer = await self._answered(request, ANSWERS_WITHIN)
+            answer = await self._answered(request, self._timeout)
         except SidecarUnavailable:
             raise
         except EpochalError as error:
