@@ -297,7 +297,6 @@ def test_a_publisher_out_of_descriptors_goes_on_with_those_it_serves(start, wait
                 connection.close()
         wait_until(lambda: publisher.fds() <= before + 5, PATIENCE)
         alive(publisher)
-        assert publisher.metric("stalls_total") == 0
         honest.check()
         print(f"out of descriptors: an honest epoch took {honest.slowest * 1000:.0f} ms at most")
     assert honest.error is None, repr(honest.error)

@@ -269,12 +269,19 @@ async def until_relayed(client: CatalogClient, count: int) -> set[str]:
             await asyncio.sleep(0.05)
 
 
+async def until_running(local: LocalMode, *names: str) -> dict[str, int]:
+    """The processes once they are these: a quick one is ready before the loop that started it has taken note of it."""
+    async with asyncio.timeout(60):
+        while local.processes.keys() != set(names):  # noqa: ASYNC110 - it announces no process
+            await asyncio.sleep(0.01)
+    return local.processes
+
+
 async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
     async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
         await client.apply(manifest(relays=2), "demo", "flights")
         first = await until_relayed(client, 2)
-        pids = local.processes
-        assert pids.keys() == {"catalog", "demo.flights-0", "demo.flights.relay-0", "demo.flights.relay-1"}
+        pids = await until_running(local, "catalog", "demo.flights-0", "demo.flights.relay-0", "demo.flights.relay-1")
         os.kill(pids["demo.flights.relay-1"], signal.SIGKILL)
         async with asyncio.timeout(60):
             while (await until_relayed(client, 2)) == first:  # noqa: ASYNC110 - the catalog tells it when asked
