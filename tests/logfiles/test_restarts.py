@@ -281,6 +281,17 @@ def test_a_log_that_is_vouched_for_lacks_nothing(machine: Any) -> None:
     assert (aborts(at.logged()), at.publisher.state().active) == ([], (5,))
 
 
+@pytest.mark.rule("E11")
+def test_a_process_that_never_began_vouches_for_nothing(machine: Any) -> None:
+    """It ends in order before the catalog has granted it anything: what its machine lost before is still in doubt."""
+    at = machine()
+    with_two_unsynced(at)
+    at.lose_power()
+    SegmentLog.open(at.directory, "u", "0", instance="it waits", disk=at.disk, boot=lambda: at.boot).close()
+    at.start()
+    assert aborts(at.logged()) == [5]
+
+
 @pytest.mark.rule("E10", "E11")
 def test_the_first_append_behind_what_is_vouched_for_is_synced(machine: Any) -> None:
     """Else a machine that dies leaves a log that vouches for its end, and lacks what was acknowledged behind it."""

@@ -85,6 +85,11 @@ def simulate(
         m.MAX_FILTER_ENTRIES = limit
 
 
+def _draining(lives: list[tuple[Node, SegmentPublisher]]) -> bool:
+    """Whether a process that was told to end still runs: one that has died meanwhile does not end in order."""
+    return all(node.up and node.draining and node.publisher is publisher for node, publisher in lives)
+
+
 class _Run:
     def __init__(
         self,
@@ -224,7 +229,7 @@ class _Run:
 
     def _settle(self, lives: list[tuple[Node, SegmentPublisher]], until: float) -> None:
         world, nodes = self.world, [node for node, _ in lives]
-        if not all(node.draining and node.publisher is publisher for node, publisher in lives):
+        if not _draining(lives):
             return  # it died meanwhile
         if not all(node.settled for node in nodes) and world.now < until:
             world.after(0.05, lambda: self._settle(lives, until))
@@ -237,7 +242,7 @@ class _Run:
                     store()
 
         def ends() -> None:
-            if all(node.draining and node.publisher is publisher for node, publisher in lives):
+            if _draining(lives):
                 back_after = world.between(0.1, 2.0)
                 for node in nodes:
                     node.stop(back_after)
