@@ -86,7 +86,7 @@ def simulate(
 
 
 def _draining(lives: list[tuple[Node, SegmentPublisher]]) -> bool:
-    """Whether a process that was told to end still runs: one that has died meanwhile does not end in order."""
+    """Whether a process that is to end still runs: one that has died meanwhile does not end in order."""
     return all(node.up and node.draining and node.publisher is publisher for node, publisher in lives)
 
 

@@ -40,6 +40,7 @@ logger = logging.getLogger("epochal.client")
 ANSWERS_WITHIN = 2.0
 """Seconds within which a running sidecar answers the greeting, unless EPOCHAL_SIDECAR_TIMEOUT says otherwise."""
 MOST_TIMEOUT = 300.0
+"""Seconds that EPOCHAL_SIDECAR_TIMEOUT may be: a writer that opens waits no longer for a sidecar that is silent."""
 TRIED_EVERY = 0.1
 """Seconds between two tries, where nothing listens and the sidecar is required."""
 NOT_ASKED_AGAIN = 30.0
