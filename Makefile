@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports spark-classes test compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ types: $(READY) ## check types (mypy strict, pyright)
 imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
+test-clock: $(READY) ## run the tests that measure seconds, bytes or rates: one at a time, with nothing beside
+	@$(BIN)/python -m pytest -q -m "clock and not cluster" -o faulthandler_timeout=900 $(TEST_ARGS)
+
 SPARK_CLASSES := .cache/spark/classes.jsa
 
 spark-classes: java-there $(SPARK_CLASSES) ## archive Spark's classes: it starts in half the time then, for tests
@@ -111,7 +114,7 @@ ON_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest --c
 test-compiled: compiled ## run the tests that use the protocol again, on compiled code
 	@$(ON_COMPILED) -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
 
-LONG_TESTS := -q -m "long and not cluster" -o faulthandler_timeout=900
+LONG_TESTS := -q -m "long and not cluster and not clock" -o faulthandler_timeout=900
 # These keep all processors busy by themselves. They run on compiled code, as in the images: `make test` has them on pure Python.
 BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
 # The others, without reading all tests for them.
