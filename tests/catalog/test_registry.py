@@ -44,3 +44,26 @@ def test_a_decision_changes_nothing_by_itself() -> None:
     assert state.commit(decision.changes, 0.0) == {"demo/a"}
     assert state.commit([CounterRecord("revision", 9)], 0.0) == set()
     assert state.stream("demo", "a").record.uid == "u"
+
+
+@pytest.mark.rule("E12")
+def test_only_the_very_same_request_repeats_a_registration() -> None:
+    """A publisher whose addresses have changed is a new one: clients must not be sent to the old ones."""
+    state = CatalogState(ttl=10.0)
+    registry = Registry(state)
+    state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
+
+    def register(port: int, segments: tuple[str, ...] = SEGMENTS, instance: str = "i") -> int:
+        where = Addresses(f"tcp://h:{port}", f"tcp://h:{port + 1}", f"tcp://h:{port + 2}")
+        decision = registry.register(Register("p", instance, "demo/a", "u", [*segments], where), "now")
+        state.commit(decision.changes, 0.0)
+        assert state.registrations["p"].addresses == where.to_json()
+        return decision.answer().token
+
+    first = register(8701)
+    assert register(8701) == first, "its answer was lost"
+    moved = register(9701)
+    assert moved > first
+    assert register(9701, segments=("0",)) > moved
+    assert register(9701, segments=("0",)) == state.last_token
+    assert register(9701, segments=("0",), instance="j") == state.last_token

@@ -124,6 +124,16 @@ async def test_a_stream_made_anew_knows_of_no_release(held: Held) -> None:
 
 
 @pytest.mark.rule("E46")
+async def test_a_writer_that_was_released_and_forgotten_is_not_released_when_it_comes_again(held: Held) -> None:
+    session = (await held.client.session_of("w")).body["session"]
+    await held.report(s0="w")
+    assert (await held.release("w")).status == 200
+    path = "/v1/streams/demo/flights/writers/w"
+    assert (await held.client("DELETE", path, params={"session": str(session)})).status == 204
+    assert (await held.report(s0="w"))["released"] == {}
+
+
+@pytest.mark.rule("E46")
 async def test_every_lost_writer_is_named_also_beyond_the_least_times_and_counted(held: Held) -> None:
     incarnations = {segment["id"]: segment["incarnation"] for segment in held.granted["segments"]}
     holders = [

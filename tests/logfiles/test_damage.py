@@ -301,6 +301,22 @@ def test_a_crash_between_the_footer_and_the_next_file_is_mended(bench: Any) -> N
         assert bench.read(log) == list(range(last + 1))
 
 
+@pytest.mark.rule("E10")
+def test_a_file_that_was_sealed_is_cut_where_it_is_mended(bench: Any) -> None:
+    """Else a frame that is shorter than the footer leaves a piece of it, which is no frame."""
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 60)
+    bench.files()[-1].unlink()
+    path = bench.files()[-1]
+    sealed = path.read_bytes()
+    with bench.open() as log:
+        kept = path.read_bytes()
+        assert len(kept) < len(sealed)
+        assert sealed.startswith(kept)
+        assert not log.recovered.torn
+        assert bench.read(log) == list(range(log.last + 1))
+
+
 def attempt(call: Callable[[], Any]) -> Any:
     """What a call returns, or the damage that it tells of."""
     try:

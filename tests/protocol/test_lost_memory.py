@@ -878,3 +878,21 @@ def test_writers_that_do_not_come_back_keep_nobody_from_opening(wire_up: WireUp,
     assert writer.machine.is_open_at("0")
     writer.advance(7)
     assert list(wiring.publishers["0"].progress.lower.frontier) == [5 if hold else 7]
+
+
+@pytest.mark.rule("E3", "E11")
+def test_after_a_lost_volume_no_epoch_of_a_writer_that_comes_back_completes_without_what_was_lost(
+    wire_up: WireUp,
+) -> None:
+    wiring = wire_up(durable=True)
+    writer, other = wiring.writer("w"), wiring.writer("v")
+    other.append("0", 5)
+    writer.append("0", 5)
+    wiring.lose_memory("0")  # the volume, rather: the publisher is one with a log, and that is empty
+    other.connect()
+    writer.connect()
+    assert {error for each in (writer, other) for error in each.errors()} == {"writer_lost"}
+    progress = wiring.publishers["0"].progress
+    assert progress.state(5) is EpochState.ABORTED
+    wiring.writer("w", 2).advance(6)
+    assert progress.state(5) is EpochState.ABORTED

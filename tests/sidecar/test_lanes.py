@@ -148,3 +148,39 @@ def test_a_connection_that_was_not_left_cleanly_never_serves_another() -> None:
     world.step("gone", b"a", None)
     world.step("pass", b"b", ADDRESSES[0])
     assert list(world.address) == [1]
+
+
+@pytest.mark.rule("E6")
+def test_of_two_warm_connections_the_one_that_broke_is_closed_and_the_other_serves_the_next_writer() -> None:
+    world = World()
+    for peer in (b"a", b"b"):
+        world.step("pass", peer, ADDRESSES[0])
+    for peer in (b"a", b"b"):
+        world.step("free", peer, None)
+    world.lanes.lost(1)  # the one that the next writer would get
+    assert list(world.lanes.take()) == [Close(1)]
+    world.lanes.passes(b"c", m.Pass(1, "me", ADDRESSES[0]), world.now)
+    assert world.lanes.take() == [SendToWriter(b"c", m.Passed(1))], "no new connection is made"
+    assert world.lanes.came(b"c", world.now) == 0
+
+
+@pytest.mark.rule("S24")
+@pytest.mark.parametrize("end", ["cut for its silence", "gone", "cut for what it sent"])
+def test_what_waited_for_a_writer_that_is_cut_no_longer_stops_the_others(end: str) -> None:
+    lanes = Lanes("me", Limits(held=100, held_each=400, silence=50.0))
+    lanes.know(ADDRESSES)
+    for peer in (b"a", b"b"):
+        lanes.passes(peer, m.Pass(1, "me", ADDRESSES[0]), 0.0)
+    connection = lanes.came(b"a", 0.0)
+    assert connection is not None
+    lanes.waits_for(connection, 300)
+    lanes.came(b"b", 40.0)
+    assert (lanes.full, lanes.held) == (True, 300)
+    match end:
+        case "gone":
+            lanes.gone(b"a")
+        case "cut for its silence":
+            lanes.tick(60.0)
+        case _:
+            lanes.waits_for(connection, 200)
+    assert (lanes.full, lanes.held, lanes.count) == (False, 0, 1)
