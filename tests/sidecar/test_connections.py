@@ -251,6 +251,23 @@ async def test_only_one_that_comes_back_soon_has_a_number_ahead(
 
 
 @pytest.mark.rule("E6")
+async def test_a_number_that_was_asked_for_ahead_long_ago_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may have opened and left since: the old number would fence nobody, and be fenced by it."""
+    now = 100.0
+    monkeypatch.setattr("epochal_publisher.sidecar.sessions.monotonic", lambda: now)
+    caller: Any = Caller()
+    sessions = Sessions(caller)
+    for _ in range(3):
+        given = await sessions.give("/v1/streams/a/b", "w")
+        sessions.left("/v1/streams/a/b", "w", given["session"])
+        await asyncio.sleep(0)
+    assert (sessions.ahead, caller.newest) == (1, 4), "number 4 waits"
+    now += 40.0
+    assert await sessions.give("/v1/streams/a/b", "w") == {"session": 5, "uid": "u", "first": False, "before": 4}
+    await sessions.close()
+
+
+@pytest.mark.rule("E6")
 async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
     services: Services, start: Start, client: epochal.Client
 ) -> None:

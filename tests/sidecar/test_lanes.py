@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal_publisher.sidecar.lanes import Close, Connect, Lanes, Limits, SendToWriter
+from epochal_publisher.sidecar.lanes import MOST_ADDRESSES, Close, Connect, Lanes, Limits, SendToWriter
 
 LIMITS = Limits(held=1000, held_each=400, lanes=3, silence=50.0, warm=20.0, warm_most=2)
 PEERS, ADDRESSES = [b"a", b"b", b"c", b"d", b"e"], ["tcp://one:1", "tcp://two:1"]
@@ -184,3 +184,27 @@ def test_what_waited_for_a_writer_that_is_cut_no_longer_stops_the_others(end: st
         case _:
             lanes.waits_for(connection, 200)
     assert (lanes.full, lanes.held, lanes.count) == (False, 0, 1)
+
+
+@pytest.mark.rule("S27")
+def test_the_addresses_that_the_catalog_named_longest_ago_are_forgotten_first() -> None:
+    lanes = Lanes("me", Limits())
+    lanes.know([f"tcp://h:{port}" for port in range(MOST_ADDRESSES)])
+    lanes.know(["tcp://h:0"])  # named again
+    lanes.know(["tcp://new:1"])
+    for number, (address, is_known) in enumerate([("tcp://h:0", True), ("tcp://h:1", False), ("tcp://new:1", True)]):
+        lanes.passes(b"%d" % number, m.Pass(1, "me", address), 0.0)
+        assert (lanes.came(b"%d" % number, 0.0) is not None) == is_known, address
+
+
+@pytest.mark.rule("E6")
+def test_a_sidecar_that_stops_keeps_no_connection_warm() -> None:
+    world = World()
+    for peer in (b"a", b"b"):
+        world.step("pass", peer, ADDRESSES[0])
+    world.step("free", b"a", None)
+    world.step("drain", None, None)
+    assert list(world.address) == [1], "that of the writer that is still there"
+    world.step("free", b"b", None)
+    assert world.address == {}
+    assert world.lanes.warm == 0
