@@ -19,6 +19,7 @@ from epochal.errors import (
     Superseded,
 )
 from epochal.logfiles import SegmentLog
+from epochal.logfiles.log_reader import LogCursor
 from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.history import SegmentState
 
@@ -420,3 +421,29 @@ def test_ten_thousand_frames_are_opened_at_once(bench: Any, tmp_path: Path) -> N
         assert log.recovered is not None
         assert len(log.recovered.frames) == 10_001
         assert log.recovered.torn == 0
+
+
+@pytest.mark.rule("E9")
+def test_what_was_written_before_a_file_ends_is_on_disk_and_served_with_its_end(bench: Any) -> None:
+    with bench.begin() as log:
+        bench.append(log, 10, sync=False)
+        assert log.durable < log.last
+        log.roll(LogCheckpoint(bench_state(log.last), b""))
+        assert log.durable == log.last
+        assert bench.read(log) == [0]
+
+
+def test_a_reader_that_is_busy_while_the_log_closes_keeps_nothing_open(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = bench.begin()
+    bench.append(log, 10)
+    take = LogCursor.take
+
+    def taken(self: LogCursor, *given: int) -> Any:
+        log.close()
+        return take(self, *given)
+
+    monkeypatch.setattr(LogCursor, "take", taken)
+    assert log.read(-1, 10, 1000) is not None
+    assert not log._retained._parked

@@ -9,12 +9,15 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from epochal.errors import LogFailed, LogFull
+from epochal.errors import LogFailed, LogFull, Superseded
 from epochal.logfiles import SegmentLog
 from epochal.logfiles.disk import boot_id
+from epochal.logfiles.owner import LogOwner
 from epochal.logfiles.survey import summarize, verify
 from epochal.protocol import messages as m
+from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import decode_entry, entries
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
@@ -359,6 +362,39 @@ def test_on_a_full_disk_the_abort_waits_for_space_with_the_incarnation(
     at.kill()
     at.start()
     assert aborts(at.logged()) == [5]
+
+
+@pytest.mark.rule("E11")
+def test_on_a_full_disk_no_note_of_an_earlier_owner_is_taken_for_this_one(bench: Any) -> None:
+    """It might say that nothing was acknowledged before it was synced, or name this very start of the machine."""
+    bench.directory.mkdir()
+    owner = LogOwner(bench.directory, "a test", bench.disk)
+    owner.note_boot("first", relaxed=False)
+    assert owner.last() == ("first", False)
+    bench.disk.room = 0
+    owner.note_boot("second", relaxed=True)
+    assert owner.last() == (None, None)
+    owner.leave()
+
+
+@pytest.mark.rule("E12")
+def test_one_that_waited_for_space_to_begin_does_not_begin_once_another_has_claimed_the_volume(bench: Any) -> None:
+    with bench.begin() as log:
+        bench.append(log, 10)
+    log = bench.open()
+    incarnation = log.incarnation + 1
+    bench.disk.room = 64  # the claim fits, the frame does not
+    with pytest.raises(LogFull):
+        log.begin(incarnation, LogCheckpoint(SegmentState(log.last, (0,), (), ()), b""))
+    bench.disk.room = None
+    claim = bench.directory / "incarnation"
+    assert f'"incarnation": {incarnation}' in claim.read_text()
+    other = claim.with_name("aside")
+    other.write_text(f'{{"incarnation": {incarnation + 1}, "instance": "another machine"}}')
+    other.rename(claim)
+    with pytest.raises(Superseded):
+        log.begin(incarnation, LogCheckpoint(SegmentState(log.last, (0,), (), ()), b""))
+    log.close()
 
 
 def test_this_machine_says_which_start_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

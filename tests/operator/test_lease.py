@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from epochal.kube.api import ApiError
+from epochal.kube.api import ApiError, ResourceKind
+from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
 from epochal_operator.lease import Leadership, LeaseLost
+from epochal_operator.ownership import release_all
 from epochal_operator.settings import OperatorSettings
 
 
@@ -112,3 +114,70 @@ async def test_of_two_that_ask_together_one_has_it() -> None:
     outcomes = await asyncio.gather(*(one._try() for one in both))
     assert sum(one.held for one in both) == 1
     assert sorted(outcomes) == [False, True]
+
+
+async def test_one_that_finds_another_in_its_place_stops_at_that_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    first = leadership(store, "first")
+    await acquired(first)
+    assert store.lease is not None
+    store.lease["spec"]["holderIdentity"] = "second"
+    looks = 0
+
+    async def get(*place: str) -> dict[str, Any] | None:
+        nonlocal looks
+        looks += 1
+        return copy.deepcopy(store.lease)
+
+    monkeypatch.setattr(store, "get", get)
+    with pytest.raises(LeaseLost):
+        await first.keep()
+    assert looks == 1
+
+
+async def test_its_time_counts_from_before_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others count from when it was written, which may be long before the answer comes."""
+    now = 1000.0
+    monkeypatch.setattr("epochal_operator.lease.monotonic", lambda: now)
+    store = Store()
+    first = leadership(store, "first", 15.0)
+    create = store.create
+
+    async def slowly(item: dict[str, Any]) -> dict[str, Any]:
+        nonlocal now
+        now += 11.0
+        return await create(item)
+
+    monkeypatch.setattr(store, "create", slowly)
+    assert await first._try()
+    assert not first.held
+
+
+async def test_what_is_released_is_what_this_operator_or_none_in_particular_has_claimed() -> None:
+    def stream(name: str, operator: str | None, *finalizers: str) -> dict[str, Any]:
+        annotations = {} if operator is None else {OPERATOR: operator}
+        metadata = {"namespace": "n", "name": name, "finalizers": list(finalizers), "annotations": annotations}
+        return {"kind": "Stream", "metadata": metadata}
+
+    class Streams(ThrottledApi):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all = [
+                stream("ours", "a", FINALIZER, "another.example/finalizer"),
+                stream("of an earlier version", None, FINALIZER),
+                stream("of another", "b", FINALIZER),
+                stream("free", None),
+            ]
+
+        async def list(
+            self, kind: ResourceKind, namespace: str = "", selector: str = ""
+        ) -> tuple[list[dict[str, Any]], str]:
+            return self.all, ""
+
+        async def merge(self, item: dict[str, Any], change: dict[str, Any], *, part: str = "") -> dict[str, Any]:
+            item["metadata"]["finalizers"] = change["metadata"]["finalizers"]
+            return item
+
+    api = Streams()
+    assert await release_all(api, "a", (), 0.0) == 2
+    assert [each["metadata"]["finalizers"] for each in api.all] == [["another.example/finalizer"], [], [FINALIZER], []]
