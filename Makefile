@@ -22,6 +22,9 @@ BENCH_ARGS ?=
 # How many times as many chaos rounds and simulated seeds the long tests run.
 LONG ?= 1
 
+# Runs pytest under the name of the target, and each test that failed once more, by itself.
+TESTS = $(BIN)/python tools/try_again.py
+
 export LONG
 # Compiled files are kept, whatever the environment says: without them every process that starts compiles all again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -75,7 +78,7 @@ imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
 test-clock: $(READY) ## run the tests that measure seconds, bytes or rates: one at a time, with nothing beside
-	@$(BIN)/python -m pytest -q -m "clock and not cluster" -o faulthandler_timeout=900 $(TEST_ARGS)
+	@$(TESTS) test-clock -q -m "clock and not cluster" -o faulthandler_timeout=900 $(TEST_ARGS)
 
 SPARK_CLASSES := .cache/spark/classes.jsa
 
@@ -90,7 +93,7 @@ TEST_PROCESSES ?= 3
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long or cluster)
 	@tools/get-kube-tools # the chart is tried with the real helm
-	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rules-report=$(RULES_REPORT))
+	@$(TESTS) test -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rules-report=$(RULES_REPORT))
 	@echo "the tests on a real Kubernetes are separate: make test-cluster"
 
 # The protocol as a compiled wheel, unpacked. PYTHONPATH comes before the sources, also in all processes that tests start.
@@ -109,10 +112,10 @@ compiled: $(READY) ## make a wheel with the protocol compiled, and unpack it (my
 	@EPOCHAL_COMPILED=1 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
 	@$(PIP) install --no-deps --no-index --no-compile --target $(COMPILED)/site $(COMPILED)/wheel/*.whl
 
-ON_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest --compiled
+ON_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)/site
 
 test-compiled: compiled ## run the tests that use the protocol again, on compiled code
-	@$(ON_COMPILED) -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
+	@$(ON_COMPILED) $(TESTS) test-compiled --compiled -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
 
 LONG_TESTS := -q -m "long and not cluster and not clock" -o faulthandler_timeout=900
 # These keep all processors busy by themselves. They run on compiled code, as in the images: `make test` has them on pure Python.
@@ -126,14 +129,14 @@ ifeq ($(TEST_ARGS),)
 	@$(MAKE) test-waiting
 	@$(MAKE) test-busy
 else
-	@$(BIN)/python -m pytest $(LONG_TESTS) $(TEST_ARGS)
+	@$(TESTS) test-long $(LONG_TESTS) $(TEST_ARGS)
 endif
 
 test-waiting: $(READY) # of test-long, what waits for most of its time
-	@$(BIN)/python -m pytest $(LONG_TESTS) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(WAITING)
+	@$(TESTS) test-waiting $(LONG_TESTS) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(WAITING)
 
 test-busy: compiled # of test-long, the rounds and the seeds
-	@$(ON_COMPILED) $(LONG_TESTS) $(BUSY)
+	@$(ON_COMPILED) $(TESTS) test-busy --compiled $(LONG_TESTS) $(BUSY)
 
 # docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.
 TIER ?= node
@@ -142,7 +145,7 @@ cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 	@$(BIN)/python -m tests.cluster up --tier $(TIER)
 
 # The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
-CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=900
+CLUSTER_TESTS := -q -m cluster -o faulthandler_timeout=900
 
 # Images take one core for most of their time; so they are made beside the programs.
 cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
@@ -162,15 +165,15 @@ ifeq ($(TEST_ARGS),)
 	@$(MAKE) test-cluster-api
 	@$(MAKE) test-cluster-node
 else
-	@$(CLUSTER_TESTS) $(TEST_ARGS)
+	@$(TESTS) test-cluster $(CLUSTER_TESTS) $(TEST_ARGS)
 endif
 
 test-cluster-api: $(READY) ## of these, only those that need no node
 	@$(BIN)/python -m tests.cluster build --tier api
-	@$(CLUSTER_TESTS) -n 2 --dist loadfile --no-loadscope-reorder tests/cluster/api
+	@$(TESTS) test-cluster-api $(CLUSTER_TESTS) -n 2 --dist loadfile --no-loadscope-reorder tests/cluster/api
 
 test-cluster-node: $(READY) ## of these, only those that run pods
-	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
+	@$(TESTS) test-cluster-node $(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
 
 cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built)
 	@$(BIN)/python -m tests.cluster down

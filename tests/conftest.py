@@ -1,7 +1,9 @@
 """What every test shares: the report of the rules that passing tests cover, and how hypothesis runs.
 
-`--rules-report=FILE` writes JSON, `{rule id: {"passed": [test, ...], "failed": [test, ...]}}`, which `make rules`
-reads. A test names the rules that it shows by `@pytest.mark.rule("S2")`. A skipped test shows nothing.
+`--rules-report=FILE` writes JSON, which `make rules` reads: `rules`, `{id: {"passed": [test, ...], "failed": [...]}}`,
+and `seconds`, `{file: seconds}`. A test names the rules that it shows by `@pytest.mark.rule("S2")`. A skipped test
+shows nothing. `--again=TEST` runs one test of the run before by itself, and corrects this report; with `--run-report`,
+`tools/try_again.py` uses it.
 
 `--compiled` is for `make test-compiled`: the run ends at once unless the protocol's machines are compiled, and tests
 marked `pure` are skipped.
@@ -14,16 +16,20 @@ import itertools
 import json
 import os
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import Phase, settings
+from tests import run_report
 from tests.forking import forked_programs
 from tests.java import run_java_quickly
 from tests.processes import children, runs
+from tests.seeds import SEED, VARIABLE, seed_of
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.testing import LocalServices
@@ -39,14 +45,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rules-report", type=Path, default=None, help="write which rules passing tests cover to this file"
     )
+    parser.addoption(
+        "--run-report", type=Path, default=None, help="write what failed, and what files cost, to this file"
+    )
+    parser.addoption("--again", default=None, help="run this test alone, and correct the report of the rules")
     parser.addoption("--compiled", action="store_true", help="test compiled code, and fail if it is not compiled")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     run_java_quickly(os.environ)
-    path = config.getoption("--rules-report")
-    if path is not None and not hasattr(config, "workerinput"):  # only the process that gets all reports
-        config.pluginmanager.register(RulesReport(path), "rules-report")
+    again, rules, run = (config.getoption(option) for option in ("--again", "--rules-report", "--run-report"))
+    if again is not None:
+        config.args = [again]
+    config.pluginmanager.register(run_report, "run-report-hooks")
+    if not hasattr(config, "workerinput"):  # only the process that gets all reports
+        if rules is not None:
+            config.pluginmanager.register(RulesReport(rules, corrects=again is not None), "rules-report")
+        if run is not None:
+            config.pluginmanager.register(run_report.RunReport(run), "run-report")
     if config.getoption("--compiled"):
         from epochal.protocol import frontier
 
@@ -80,30 +96,60 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.user_properties += [("rule", rule) for rule in sorted(rules)]
 
 
-class RulesReport:
-    """Collects outcomes by rule id while the tests run."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let hypothesis draw from the seed of the run; its own option would do without the examples that it stored."""
+    test: Any = getattr(item, "obj", None)
+    if hypothesis.is_hypothesis_test(test):
+        hypothesis.seed(seed_of(item.nodeid))(getattr(test, "__func__", test))
 
-    def __init__(self, path: Path) -> None:
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where something failed, say how to draw the same again."""
+    if terminalreporter.stats.keys() & {"failed", "error"}:
+        terminalreporter.write_line(f"what these tests drew by chance is drawn again with {VARIABLE}={SEED}")
+
+
+class RulesReport:
+    """Collects outcomes by rule id, and seconds by file, while the tests run."""
+
+    def __init__(self, path: Path, *, corrects: bool = False) -> None:
         self._path = path
+        self._before: dict[str, Any] = {"rules": {}, "seconds": {}}
+        if corrects and path.exists():
+            self._before = json.loads(path.read_text())
+        elif not corrects:
+            path.unlink(missing_ok=True)  # of a run that dies, nothing may be read
         self._rules: dict[str, set[str]] = {}
         self._passed: set[str] = set()
         self._failed: set[str] = set()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._rules[report.nodeid] = {str(value) for name, value in report.user_properties if name == "rule"}
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
         if report.failed:  # in any phase: a test that fails to clean up shows nothing either
             self._failed.add(report.nodeid)
         elif report.when == "call" and report.passed:
             self._passed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        results: dict[str, dict[str, list[str]]] = {}
+        rules = {
+            rule: {outcome: [test for test in tests if test not in self._rules] for outcome, tests in outcomes.items()}
+            for rule, outcomes in self._before["rules"].items()
+        }
         for outcome, tests in (("passed", self._passed - self._failed), ("failed", self._failed)):
-            for test in sorted(tests):
-                for rule in sorted(self._rules[test]):
-                    results.setdefault(rule, {"passed": [], "failed": []})[outcome].append(test)
+            for test in tests:
+                for rule in self._rules[test]:
+                    rules.setdefault(rule, {"passed": [], "failed": []})[outcome].append(test)
+        for outcomes in rules.values():
+            for ordered in outcomes.values():
+                ordered.sort()
+        seconds = {
+            file: round(self._before["seconds"].get(file, 0.0) + self._seconds.get(file, 0.0), 3)
+            for file in {*self._before["seconds"], *self._seconds}
+        }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        self._path.write_text(json.dumps({"rules": rules, "seconds": seconds}, indent=1, sort_keys=True) + "\n")
 
 
 class Services:

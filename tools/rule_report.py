@@ -5,7 +5,7 @@ Run as `python tools/rule_report.py docs/rules.md TESTS.json MUTANTS.json`.
 It compares three things: the table of rules that people read, the last run of the tests, and the last run of the
 mutants. Exits with 1 when a current rule has no passing test or a failing one, when a rule of Q or E has no mutant that
 is caught, or when a test or a mutant names a rule that is not in the table. Without a report of the mutants it reports
-only which rules are tested.
+only which rules are tested. It also prints what the tests cost, and the files that cost most.
 """
 
 import argparse
@@ -20,6 +20,9 @@ from pathlib import Path
 
 Results = Mapping[str, Mapping[str, Sequence[str]]]
 """Rule id -> `passed` and `failed` -> the tests, as tests/conftest.py writes it."""
+
+DEAREST = 10
+"""Files of tests whose seconds are printed."""
 
 Caught = Mapping[str, Sequence[Sequence[str]]]
 """Rule id -> for each of its mutants that was caught, the parts of the code that it changes."""
@@ -124,6 +127,13 @@ def _line(rule: str, status: str | None, result: Mapping[str, Sequence[str]], ca
     return Line(rule, verdict, passed, failed, tuple(part for parts in mutants for part in parts))
 
 
+def costs(seconds: Mapping[str, float]) -> list[str]:
+    """What all tests took, in seconds, and the files that took most of it."""
+    dearest = sorted(seconds, key=lambda file: (-seconds[file], file))[:DEAREST]
+    total = f"{sum(seconds.values()):8.1f} s  tests in {len(seconds)} files"
+    return [total, *(f"{seconds[file]:8.1f} s  {file}" for file in dearest)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report; returns the exit code."""
     parser = argparse.ArgumentParser(description="Show for every behaviour rule what shows it: tests, and mutants.")
@@ -132,8 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("mutants", type=Path, help="what tools/mutants.py wrote with --report, if it has")
     given = parser.parse_args(arguments)
     caught = read_caught(given.mutants) if given.mutants.exists() else None
-    lines = assess(read_rules(given.rules.read_text()), json.loads(given.tests.read_text()), caught)
+    report = json.loads(given.tests.read_text())
+    lines = assess(read_rules(given.rules.read_text()), report["rules"], caught)
     print(*lines, sep="\n")
+    print(*costs(report["seconds"]), sep="\n")
     counts = Counter(line.verdict for line in lines)
     print(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]))
     if caught is None:

@@ -6,12 +6,12 @@ the seeds of both tests; a round that fails prints its seed, and where its histo
 
 import asyncio
 import os
-import random
 import sys
 from pathlib import Path
 
 import pytest
 from tests.scale import LONG
+from tests.seeds import fresh_seed
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def chosen(count: int) -> list[str]:
     """The seeds asked for, or fresh ones."""
     fixed = os.environ.get("CHAOS_SEEDS", "").split()
-    return fixed or [str(random.SystemRandom().randrange(2**32)) for _ in range(count)]
+    return fixed or [str(fresh_seed()) for _ in range(count)]
 
 
 async def rounds(seeds: list[str], patience: float, *options: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds import fresh_seed
 
 import epochal
 
@@ -28,7 +29,7 @@ def payments(chance: random.Random) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.rule("E16")
 async def test_each_alert_is_there_once_whenever_the_program_is_killed(services, tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
+    seed = fresh_seed()
     print(f"seed {seed}")
     chance = random.Random(seed)
     hours, database = payments(chance), tmp_path / "alerts.db"

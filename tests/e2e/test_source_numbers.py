@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.seeds import fresh_seed
 
 import epochal
 from epochal.errors import EpochAbortedError, EpochalError, UsageError, WriterLost
@@ -80,7 +81,7 @@ def lines_of(epoch: epochal.Epoch | epochal.EpochAborted) -> list[tuple[str, int
 
 @pytest.mark.rule("E50", "E6", "E10")
 async def test_four_writers_killed_at_random_publish_each_line_once(services, tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
+    seed = fresh_seed()
     chance = random.Random(seed)
     print(f"seed {seed}")
     manifest = yaml.safe_load((EXAMPLE / "stream.yaml").read_text())

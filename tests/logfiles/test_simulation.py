@@ -6,7 +6,6 @@ dies, while the time of day jumps. What must hold is what the simulation checks;
 
 import os
 import pickle
-import random
 import shlex
 import tempfile
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.scale import LONG
+from tests.seeds import fresh_seed
 from tests.simulation import Report, SimulationFailed, __main__, simulate
 from tests.simulation.disk import Disk, doubted, events_of
 from tests.simulation.world import World
@@ -275,7 +275,7 @@ def run(
     ],
 )
 def test_fresh_seeds_keep_every_rule_on_real_log_files(bench: Any, count: int, overrides: dict[str, Any]) -> None:
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     print(f"seeds {base} to {base + count - 1} on files, {overrides}")
     seen: set[str] = set()
     for seed in range(base, base + count):

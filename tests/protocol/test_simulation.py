@@ -3,7 +3,6 @@
 import collections
 import multiprocessing
 import pickle
-import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.scale import LONG
+from tests.seeds import fresh_seed
 from tests.simulation import Report, SimulationFailed, __main__, simulate
 
 from epochal.errors import CapabilityError, EpochalError, StreamGone
@@ -127,7 +127,7 @@ def check_tried(reports: list[Report], *names: str) -> None:
 
 @pytest.mark.rule(*CHECKED)
 def test_fresh_seeds_keep_every_rule() -> None:
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     print(f"seeds {base} to {base + FRESH - 1}")
     reports = [simulate(seed) for seed in range(base, base + FRESH)]  # SimulationFailed tells the seed and its replay
     check_tried(reports, *OFTEN)
@@ -141,7 +141,7 @@ TOLD: dict[str, Any] = {"hello_entries": 0, "whole_filter": True}
 @pytest.mark.rule("E16", "E18", "E19", "F6", "F7", "F8", "F9", "F10")
 @pytest.mark.parametrize("more", [{}, DURABLE, TOLD], ids=["in memory", "on disk", "long filters"])
 def test_fresh_seeds_keep_every_rule_while_readers_change_their_topics(more: dict[str, Any]) -> None:
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     changing = {**CHANGING, "whole_filter": base % 3 > 0, **more}
     print(f"seeds {base} to {base + CHANGED - 1} with {changing}")
     reports = [simulate(seed, **changing) for seed in range(base, base + CHANGED)]
@@ -168,7 +168,7 @@ RELAY_TRIED = (
     ids=["two", "three", "on disk", "long filters"],
 )
 def test_fresh_seeds_keep_every_rule_while_readers_go_through_relays(way: dict[str, Any]) -> None:
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     print(f"seeds {base} to {base + RELAYS - 1} with {way}")
     reports = [simulate(seed, **way) for seed in range(base, base + RELAYS)]
     check_tried(reports, *OFTEN, "relayed", "passed on", "from memory", "runs ended")
@@ -177,7 +177,7 @@ def test_fresh_seeds_keep_every_rule_while_readers_go_through_relays(way: dict[s
 @pytest.mark.rule("E6", "E7", "E9", "E10", "E12", "E16", "Q5", "Q7", "Q15")
 def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
     """What the disk had when a publisher died is there afterwards, what was told above all; nothing is told before."""
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     print(f"seeds {base} to {base + STORED - 1} with {DURABLE}")
     check_tried([simulate(seed, **DURABLE) for seed in range(base, base + STORED)], *OFTEN)
 
@@ -185,7 +185,7 @@ def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
 @pytest.mark.rule("E9", "E10", "E16", "E17")
 def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_told_before_it_was_synced() -> None:
     """Policy `interval`: only further data of active epochs goes, and whoever had it is told."""
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     print(f"seeds {base} to {base + STORED - 1} with {LOSSES}")
     check_tried([simulate(seed, **LOSSES) for seed in range(base, base + STORED)], *OFTEN)
 
@@ -193,7 +193,7 @@ def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_told_before_it
 @pytest.mark.long
 @pytest.mark.rule(*CHECKED)
 def test_many_fresh_seeds_keep_every_rule() -> None:
-    base = random.SystemRandom().randrange(2**40)
+    base = fresh_seed(2**40)
     print(f"seeds {base} to {base + MANY - 1}")
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn) as pool:

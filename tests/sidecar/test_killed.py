@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from tests.conftest import Services
+from tests.seeds import fresh_seed
 from tests.sidecar.conftest import Process, Start
 
 import epochal
@@ -21,7 +22,7 @@ RECORDS, APPENDS = 5, 12
 async def test_killed_at_any_moment_each_epoch_is_exact(
     services: Services, start: Start, client: epochal.Client
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     print(f"seed {seed}")
     chance = random.Random(seed)
     stream = await services.stream(segments=2)

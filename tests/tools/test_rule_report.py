@@ -12,6 +12,7 @@ from rule_report import Verdict
 
 ROOT = Path(__file__).parents[2]
 
+SECONDS = {"a.py": 1.25, "b.py": 2.5}
 TABLE = """
 | id | behaviour | source | status |
 |---|---|---|---|
@@ -72,7 +73,9 @@ def test_a_rule_that_the_table_does_not_have_is_reported(known_by):
 
 def run(tmp_path: Path, tested: tuple[str, ...], mutants: list[dict[str, object]] | None) -> int:
     (tmp_path / "rules.md").write_text(TABLE)
-    (tmp_path / "tests.json").write_text(json.dumps({rule: {"passed": ["a"], "failed": []} for rule in tested}))
+    (tmp_path / "tests.json").write_text(
+        json.dumps({"rules": {rule: {"passed": ["a"], "failed": []} for rule in tested}, "seconds": SECONDS})
+    )
     if mutants is not None:
         (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     return rule_report.main([str(tmp_path / name) for name in ("rules.md", "tests.json", "mutants.json")])
@@ -101,6 +104,11 @@ def test_it_fails_for_a_current_rule_that_is_not_shown(tmp_path, capsys, tested,
 def test_a_line_says_in_which_parts_faults_were_caught(tmp_path, capsys):
     run(tmp_path, ("S1", "S2", "E1"), [mutant("caught", "E1"), mutant("caught", "S1", "E1")])
     assert "E1    covered    1 passing    mutants: client 2\n" in capsys.readouterr().out
+
+
+def test_what_the_tests_cost_is_printed_the_dearest_file_first(tmp_path, capsys):
+    run(tmp_path, ("S1", "S2", "E1"), None)
+    assert "     3.8 s  tests in 2 files\n     2.5 s  b.py\n     1.2 s  a.py\n" in capsys.readouterr().out
 
 
 def test_the_page_of_rules_is_complete():
@@ -137,7 +145,9 @@ def test_the_tests_write_what_passed_and_what_failed(tmp_path, what_tests_share)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rules-report=out/report.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 1, done.stdout
-    assert json.loads((tmp_path / "out" / "report.json").read_text()) == {
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["seconds"].keys() == {"tests/test_some.py"}
+    assert report["rules"] == {
         "S1": {"passed": ["tests/test_some.py::test_good"], "failed": []},
         "S2": {"passed": ["tests/test_some.py::test_good"], "failed": ["tests/test_some.py::test_bad"]},
         "S3": {"passed": [], "failed": ["tests/test_some.py::test_untidy"]},
