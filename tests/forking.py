@@ -1,7 +1,7 @@
 """Starts this project's programs as forks of a process that has imported them, so that a test pays for imports once.
 
-Most of what a program takes to start goes into the interpreter and its imports: a publisher that only prints its help
-takes 0.55 seconds of a processor, and 0.11 as a fork. While `forked_programs` is entered, this process has them forked
+Most of what a program takes to start goes into the interpreter and its imports: 0.5 seconds of a processor in a
+publisher that serves, and next to nothing in a fork. While `forked_programs` is entered, this process has them forked
 instead. A fork has what a program has that is started by `exec`: a process id, this process as its parent, its
 arguments, environment, directory, session, standard streams and other files, and the interpreter's own end. From `main`
 on, all code is the same.
@@ -38,6 +38,14 @@ PROGRAMS = {
     "epochal-publisher": "epochal_publisher.__main__",
 }
 """Console scripts, and the modules whose `main` they call."""
+
+IMPORTED_LATER = {
+    "epochal-catalog": ("epochal_catalog.server",),
+    "epochal-publisher": (
+        "epochal_publisher.serving", "epochal_publisher.relay.server", "epochal_publisher.sidecar.server",
+    ),
+}  # fmt: skip
+"""What their commands import once they are called: no fork is to pay for that either."""
 
 STARTS_OTHERS = {("epochal", "up")}
 """Programs, with their first argument, that start others of this project: they fork these."""
@@ -209,7 +217,8 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], Forks | None]:
         if not asked:
             os._exit(0)
         request = json.loads(asked)
-        pid = _fork_for_parent() if _imported(PROGRAMS[request["program"]]) else FAILED
+        modules = (PROGRAMS[request["program"]], *IMPORTED_LATER.get(request["program"], ()))
+        pid = _fork_for_parent() if all(map(_imported, modules)) else FAILED
         if pid != 0:
             if pid == FAILED:
                 requests.send(b"%d" % FAILED)

@@ -17,13 +17,13 @@ from aiohttp import web
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, StreamInfo
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal_publisher.__main__ import _until_over
 from epochal_publisher.http.errors import SubscriptionUsed
 from epochal_publisher.http.webhooks import Webhooks
 from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.follower import HistoryFollower, NamedPlace
 from epochal_publisher.segments.lease import PublisherLease
 from epochal_publisher.segments.store import SegmentStores
+from epochal_publisher.serving import _until_over
 from epochal_publisher.settings import Settings
 
 MANIFEST: dict[str, Any] = {

@@ -15,12 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from epochal.service.process import any_set, command_line, run
-from epochal_catalog.runtime.settings import CatalogSettings
-from epochal_catalog.server import Server
-from epochal_catalog.storage.store import DataDirectory
-
-gc.freeze()
-gc.enable()
 
 _app = command_line("The Epochal catalog: streams, segments, publishers and the sessions of writers.")
 
@@ -39,6 +33,13 @@ def serve(
 
 
 async def _serve(stop: asyncio.Event, given: dict[str, Any]) -> int:
+    # Here, so that what only helps starts without them.
+    from epochal_catalog.runtime.settings import CatalogSettings
+    from epochal_catalog.server import Server
+    from epochal_catalog.storage.store import DataDirectory
+
+    gc.freeze()
+    gc.enable()
     logging.getLogger("alembic").setLevel(logging.WARNING)
     settings = CatalogSettings.read(**given)
     with DataDirectory(settings.data, settings.trust_file_system):

@@ -12,33 +12,15 @@ gc.disable()  # imports make no garbage, and looking for it takes a third of the
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
-from epochal.client.sockets import check_libzmq
-from epochal.errors import LogError, StreamGone, Superseded
 from epochal.service.process import command_line, run
-from epochal.version import version
-from epochal_publisher.http.server import PublisherHttp
-from epochal_publisher.publisher import PublisherProcess
-from epochal_publisher.relay.server import serve as serve_relay
-from epochal_publisher.relay.settings import RelaySettings
-from epochal_publisher.segments.lease import Forgotten, PublisherLease, find_mark, leave_mark
-from epochal_publisher.segments.store import SegmentStores
-from epochal_publisher.settings import Settings
-from epochal_publisher.sidecar.server import SidecarSettings
-from epochal_publisher.sidecar.server import serve as serve_sidecar
 
-gc.freeze()
-gc.enable()
-
-EXIT_FAILED = 1
-EXIT_SUPERSEDED = 3
+# Each command imports by itself what it runs: what only helps, or is another command, starts without that.
 
 logger = logging.getLogger("epochal.publisher")
 _app = command_line(
@@ -103,27 +85,52 @@ def relay(
     run("epochal-relay", lambda stop: _relay(stop, given), exit_with_stdin=exit_with_stdin)
 
 
-async def _relay(stop: asyncio.Event, given: dict[str, Any]) -> int:
+def _prepare() -> None:
+    """What each process begins with, once all is imported."""
+    from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
+    from epochal.client.sockets import check_libzmq
+
+    gc.freeze()
+    gc.enable()
     check_libzmq()
     keep_freed_memory(PUBLISHER_KEEPS)
-    settings = RelaySettings.read(**given)
+
+
+def _collect_rarely() -> None:
+    """Retained events are many and make no cycles: collections that visit all of them would only hold up the loop."""
+    from epochal.version import version
+
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
     logger.info("version %s", version())
+
+
+async def _relay(stop: asyncio.Event, given: dict[str, Any]) -> int:
+    from epochal_publisher.relay.server import serve as serve_relay
+    from epochal_publisher.relay.settings import RelaySettings
+
+    _prepare()
+    settings = RelaySettings.read(**given)
+    _collect_rarely()
     return await serve_relay(settings, stop)
 
 
 async def _pass_on(stop: asyncio.Event, given: dict[str, Any]) -> int:
-    check_libzmq()
-    keep_freed_memory(PUBLISHER_KEEPS)
+    from epochal_publisher.sidecar.server import SidecarSettings
+    from epochal_publisher.sidecar.server import serve as serve_sidecar
+
+    _prepare()
     settings = SidecarSettings.read(**given)
     logging.getLogger().setLevel(settings.log_level.upper())
     return await serve_sidecar(settings, stop)
 
 
 async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
-    check_libzmq()
-    keep_freed_memory(PUBLISHER_KEEPS)
+    from epochal_publisher.segments.lease import find_mark
+    from epochal_publisher.serving import EXIT_SUPERSEDED, serve_stream
+    from epochal_publisher.settings import Settings
+
+    _prepare()
     settings = Settings.read(**given)
     if (reason := find_mark(settings.superseded_mark)) is not None:
         logger.error(
@@ -133,106 +140,13 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
             reason,
         )
         return EXIT_SUPERSEDED
-    # Retained events are many and make no cycles: collections that visit all of them would only hold up the loop.
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
-    logger.info("version %s", version())
-    async with PublisherLease(settings) as lease:
-        publisher = PublisherProcess(settings, lease)
-        try:
-            async with PublisherHttp(settings, publisher) as http, AsyncExitStack() as stack:
-                return await _serve(settings, lease, publisher, http.address, stop, stack)
-        finally:
-            publisher.close()
+    _collect_rarely()
+    return await serve_stream(settings, stop, ready=_print_ready)
 
 
-async def _serve(
-    settings: Settings,
-    lease: PublisherLease,
-    publisher: PublisherProcess,
-    http: str,
-    stop: asyncio.Event,
-    stack: AsyncExitStack,
-) -> int:
-    stopped = asyncio.ensure_future(stop.wait())
-    tasks: list[asyncio.Future[Any]] = [stopped]
-    try:
-        starting = asyncio.ensure_future(_start(stack, settings, lease, publisher, http))
-        tasks.append(starting)
-        await asyncio.wait((stopped, starting), return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return 0
-        addresses = starting.result()
-        running: list[Coroutine[Any, Any, None]] = [publisher.keep_time(), lease.keep(publisher)]
-        running += [lease.report(publisher, segment) for segment in settings.segments]
-        tasks += map(asyncio.ensure_future, running)
-        names = ("events", "requests", "ingest", "http")
-        print("ready", *(f"{name}={addresses[name]}" for name in names), flush=True)
-        return await _until_over(settings, publisher, lease, stopped, tasks[2:])
-    finally:
-        await _cancel(tasks)
-
-
-async def _start(
-    stack: AsyncExitStack,
-    settings: Settings,
-    lease: PublisherLease,
-    publisher: PublisherProcess,
-    http: str,
-) -> Mapping[str, str]:
-    """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12).
-
-    Returns the addresses of the sockets by name.
-    """
-    stream = await lease.look_up()
-    publisher.listen(stream)
-    addresses = {**publisher.addresses, "http": http}
-    stores = await stack.enter_async_context(SegmentStores(settings, stream, lease.instance))
-    granted = await lease.acquire(stream, addresses, stores.incarnations)
-    await publisher.serve(*granted, stores)
-    return addresses
-
-
-async def _until_over(
-    settings: Settings,
-    publisher: PublisherProcess,
-    lease: PublisherLease,
-    stopped: "asyncio.Future[Any]",
-    running: "list[asyncio.Future[Any]]",
-) -> int:
-    await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
-    for task in running:
-        if task.done() and not publisher.over.done():
-            task.result()  # a bug ends the process; the next one starts where the catalog says
-    if not publisher.over.done():
-        logger.info("stopping")
-        publisher.drain()
-        await publisher.settle()
-        _, *reporting = running
-        await _cancel(reporting)  # nothing may be reported after the last record, or without the lease
-        await lease.give_up(publisher)
-        return 0
-    error = publisher.over.result()
-    if isinstance(error, StreamGone):
-        logger.info("stopping: %s", error)
-        publisher.drain()
-        return 0
-    if isinstance(error, LogError):
-        logger.error("the log cannot be written, nothing more is sent: %s", error)
-        return EXIT_FAILED
-    if not isinstance(error, Superseded):
-        logger.error("nothing more is sent: %s", error)
-        return EXIT_FAILED
-    logger.error("superseded, nothing more is sent: %s", error)
-    if not isinstance(error, Forgotten):
-        leave_mark(settings.superseded_mark, str(error))
-    return EXIT_SUPERSEDED
-
-
-async def _cancel(tasks: "Sequence[asyncio.Future[Any]]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _print_ready(addresses: Mapping[str, str]) -> None:
+    names = ("events", "requests", "ingest", "http")
+    print("ready", *(f"{name}={addresses[name]}" for name in names), flush=True)
 
 
 def main() -> None:

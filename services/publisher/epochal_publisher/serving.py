@@ -1,0 +1,125 @@
+"""One stream's segments served, from the start to an orderly stop, or to what ends it.
+
+Separate from the command, which is to say how it is called without importing any of this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from epochal.errors import LogError, StreamGone, Superseded
+from epochal_publisher.http.server import PublisherHttp
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.lease import Forgotten, PublisherLease, leave_mark
+from epochal_publisher.segments.store import SegmentStores
+from epochal_publisher.settings import Settings
+
+EXIT_FAILED = 1
+EXIT_SUPERSEDED = 3
+
+logger = logging.getLogger("epochal.publisher")
+
+
+async def serve_stream(settings: Settings, stop: asyncio.Event, *, ready: Callable[[Mapping[str, str]], None]) -> int:
+    """Serve until `stop` is set or the segments are lost; returns the exit code.
+
+    `ready` is called with the addresses by name once clients are served.
+    """
+    async with PublisherLease(settings) as lease:
+        publisher = PublisherProcess(settings, lease)
+        try:
+            async with PublisherHttp(settings, publisher) as http, AsyncExitStack() as stack:
+                return await _serve(settings, lease, publisher, http.address, stop, stack, ready)
+        finally:
+            publisher.close()
+
+
+async def _serve(
+    settings: Settings,
+    lease: PublisherLease,
+    publisher: PublisherProcess,
+    http: str,
+    stop: asyncio.Event,
+    stack: AsyncExitStack,
+    ready: Callable[[Mapping[str, str]], None],
+) -> int:
+    stopped = asyncio.ensure_future(stop.wait())
+    tasks: list[asyncio.Future[Any]] = [stopped]
+    try:
+        starting = asyncio.ensure_future(_start(stack, settings, lease, publisher, http))
+        tasks.append(starting)
+        await asyncio.wait((stopped, starting), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return 0
+        addresses = starting.result()
+        running: list[Coroutine[Any, Any, None]] = [publisher.keep_time(), lease.keep(publisher)]
+        running += [lease.report(publisher, segment) for segment in settings.segments]
+        tasks += map(asyncio.ensure_future, running)
+        ready(addresses)
+        return await _until_over(settings, publisher, lease, stopped, tasks[2:])
+    finally:
+        await _cancel(tasks)
+
+
+async def _start(
+    stack: AsyncExitStack,
+    settings: Settings,
+    lease: PublisherLease,
+    publisher: PublisherProcess,
+    http: str,
+) -> Mapping[str, str]:
+    """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12).
+
+    Returns the addresses of the sockets by name.
+    """
+    stream = await lease.look_up()
+    publisher.listen(stream)
+    addresses = {**publisher.addresses, "http": http}
+    stores = await stack.enter_async_context(SegmentStores(settings, stream, lease.instance))
+    granted = await lease.acquire(stream, addresses, stores.incarnations)
+    await publisher.serve(*granted, stores)
+    return addresses
+
+
+async def _until_over(
+    settings: Settings,
+    publisher: PublisherProcess,
+    lease: PublisherLease,
+    stopped: "asyncio.Future[Any]",
+    running: "list[asyncio.Future[Any]]",
+) -> int:
+    await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
+    for task in running:
+        if task.done() and not publisher.over.done():
+            task.result()  # a bug ends the process; the next one starts where the catalog says
+    if not publisher.over.done():
+        logger.info("stopping")
+        publisher.drain()
+        await publisher.settle()
+        _, *reporting = running
+        await _cancel(reporting)  # nothing may be reported after the last record, or without the lease
+        await lease.give_up(publisher)
+        return 0
+    error = publisher.over.result()
+    if isinstance(error, StreamGone):
+        logger.info("stopping: %s", error)
+        publisher.drain()
+        return 0
+    if isinstance(error, LogError):
+        logger.error("the log cannot be written, nothing more is sent: %s", error)
+        return EXIT_FAILED
+    if not isinstance(error, Superseded):
+        logger.error("nothing more is sent: %s", error)
+        return EXIT_FAILED
+    logger.error("superseded, nothing more is sent: %s", error)
+    if not isinstance(error, Forgotten):
+        leave_mark(settings.superseded_mark, str(error))
+    return EXIT_SUPERSEDED
+
+
+async def _cancel(tasks: "Sequence[asyncio.Future[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
