@@ -28,6 +28,7 @@ from hypothesis import Phase, settings
 from tests import run_report
 from tests.forking import forked_programs
 from tests.java import run_java_quickly
+from tests.patience import PATIENCE
 from tests.processes import children, runs
 from tests.seeds import SEED, VARIABLE, seed_of
 
@@ -167,9 +168,9 @@ class Services:
         spec = {"payload": {"encoding": encoding}, **spec, "time": {"shape": shape}}
         await self.declare(name, spec)
         async with CatalogClient(self.url) as catalog:
-            await catalog.lookup("test", name, wait=30)
+            await catalog.lookup("test", name, wait=PATIENCE)
         processes = -(-segments // spec["publishers"].get("segmentsPerPod", 1))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(self.publishers(f"test/{name}")) < processes:  # noqa: ASYNC110 - the catalog may know it first
                 await asyncio.sleep(0.01)
         return f"test/{name}"

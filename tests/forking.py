@@ -59,9 +59,6 @@ CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine()) if sys.platform =
 FAILED = -1
 """In the place of a process id: this program cannot be forked here."""
 
-ANSWER_SECONDS = 120.0
-"""For a program to be imported, the first time, and forked. Longer than that means that something is wrong."""
-
 MOST_BYTES = 100_000
 """Of a request, well below what a message on a socket may have. Who is given more arguments is not forked."""
 
@@ -71,6 +68,11 @@ OWN_FILES = 700
 _FREE = ("EPOCHAL_", "PYSPARK_", "PYTEST_", "SPARK_", "XDG_")
 _FREE_NAMES = {"HOME", "KUBECONFIG", "PATH", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_"}
 """What the environment of a fork may differ in: nothing of this is read before `main`."""
+
+
+def _answer_seconds() -> float:
+    """For a program to be imported, the first time, and forked; from where tests/patience.py may not be found."""
+    return 120.0 * float(os.environ.get("EPOCHAL_TEST_PATIENCE", "1"))
 
 
 class Forks:
@@ -89,7 +91,7 @@ class Forks:
                 self._requests.shutdown(socket.SHUT_RDWR)  # also where a child of this process has a copy
             self._requests.close()
         if self._process is not None:
-            self._process.wait(ANSWER_SECONDS)
+            self._process.wait(_answer_seconds())
 
     def start(
         self, arguments: Sequence[str], cwd: str | None, environment: Mapping[str, str], files: Mapping[int, int],
@@ -108,7 +110,7 @@ class Forks:
             its process id; None where it must be started by `exec`.
 
         Raises:
-            RuntimeError: the process to fork from has ended, or does not answer within `ANSWER_SECONDS`.
+            RuntimeError: the process to fork from has ended, or does not answer for long.
         """
         arguments, environment = _called(arguments, environment)
         program = _program(arguments)
@@ -124,7 +126,7 @@ class Forks:
             return None
         with self._turn:
             requests = self._requests = self._requests or self._begin()
-            requests.settimeout(ANSWER_SECONDS)
+            requests.settimeout(_answer_seconds())
             try:
                 socket.send_fds(requests, [message], [*files.values()])
                 pid = int(requests.recv(64) or b"ended")

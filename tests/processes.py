@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.forking import NAME as FORKS
+from tests.patience import PATIENCE
 
 
 def runs(pid: int) -> bool:
@@ -12,7 +13,7 @@ def runs(pid: int) -> bool:
     return bool(stat) and stat[0] != b"Z"
 
 
-async def until_ended(*pids: int, seconds: float = 30.0) -> None:
+async def until_ended(*pids: int, seconds: float = PATIENCE) -> None:
     """Wait for the end of processes that are not this one's children. Raises `TimeoutError`."""
     async with asyncio.timeout(seconds):
         while any(map(runs, pids)):  # noqa: ASYNC110 - the kernel tells us of a stranger's end in no other way

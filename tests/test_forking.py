@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.forking import CLONE, MOST_BYTES
+from tests.patience import PATIENCE
 from tests.processes import children
 
 from epochal.local.child import Child, console_script
@@ -91,7 +92,7 @@ def test_who_is_given_more_than_a_request_can_carry_is_not_forked() -> None:
 async def test_what_local_mode_starts_is_forked_from_itself(tmp_path: Path) -> None:
     mode = await Child.start([EPOCHAL, "up", "--data", str(tmp_path), "--port", "0"], tmp_path / "log", 10_000)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not (started := children(mode.pid)):  # noqa: ASYNC110 - nothing tells of a stranger's children
                 await asyncio.sleep(0.01)
         assert [is_forked(pid) for pid in started] == [True]

@@ -15,6 +15,7 @@ from aiohttp import ClientSession
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
+from tests.patience import PATIENCE
 
 import epochal_catalog
 from epochal.service.openapi import schema_name
@@ -207,7 +208,7 @@ def waiters() -> Callable[[Client, int], Any]:
 
     async def until(client: Client, count: int) -> None:
         room = client.server.catalog.room  # type: ignore[attr-defined]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(room) != count:  # noqa: ASYNC110  # the room tells nobody that somebody came in
                 await asyncio.sleep(0)
 

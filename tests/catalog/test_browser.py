@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.browser import HOST, Site, needs_chromium
+from tests.patience import PATIENCE
 
-PATIENCE = 60
 PAGE = """<!doctype html><title>flights</title><iframe name="sent"></iframe><script>
 const manifest = name => JSON.stringify({apiVersion: "epochal.dev/v1alpha1", kind: "Stream",
   metadata: {namespace: "demo", name}, spec: {time: {shape: "int"}, payload: {encoding: "json"}}})

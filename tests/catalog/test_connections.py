@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.service import connection
-
-PATIENCE = 20
 
 
 async def connect(client: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import ClientSession
+from tests.patience import PATIENCE
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.local.child import console_script
@@ -37,7 +38,7 @@ async def run() -> AsyncIterator[Callable[..., Coroutine[Any, Any, tuple[Process
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env={**os.environ, **env})
         started.append(process)
         assert process.stdout is not None
-        return process, (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
+        return process, (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().strip()
 
     yield run
     for process in started:
@@ -72,7 +73,7 @@ async def get(url: str, path: str) -> tuple[int, Any]:
 
 
 async def until_ready(url: str, wanted: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while (await get(url, "/readyz"))[0] != wanted:  # noqa: ASYNC110  # what load balancers do
             await asyncio.sleep(0.05)
 
@@ -92,7 +93,7 @@ async def test_a_lock_held_by_another_process_is_answered_and_shows_nowhere(
     await until_ready(url, 200)  # without a request that tries it
     async with CatalogClient(url) as catalog:
         assert (await catalog.apply(document("demo/s"), "demo", "s"))[1]
-        async with aclosing(cast(Any, catalog.watch(since=0))) as events, asyncio.timeout(30):
+        async with aclosing(cast(Any, catalog.watch(since=0))) as events, asyncio.timeout(PATIENCE):
             seen = [await anext(events) for _ in range(2)]
         assert [(event.kind, event.name) for event in seen] == [("stream", "demo/s"), ("segment", "demo/s/0")]
         last = await catalog.revision()
@@ -102,12 +103,12 @@ async def test_a_lock_held_by_another_process_is_answered_and_shows_nowhere(
 @pytest.mark.long
 async def test_a_short_lock_is_waited_for(run: Any, serve: Serve, tmp_path: Path, document: Any) -> None:
     _, url = await serve(EPOCHAL_CATALOG_BUSY_TIMEOUT="30")
-    async with CatalogClient(url, patience=0.0, timeout=60.0) as catalog:
+    async with CatalogClient(url, patience=0.0, timeout=PATIENCE) as catalog:
         async with locked(run, tmp_path / "catalog.sqlite"):
             writing = asyncio.create_task(catalog.apply(document("demo/s"), "demo", "s"))
             await until_ready(url, 503)  # the lock is noticed long before the write gives up
             assert not writing.done()
-        assert (await asyncio.wait_for(writing, 30))[1]
+        assert (await asyncio.wait_for(writing, PATIENCE))[1]
         await until_ready(url, 200)
 
 
@@ -117,13 +118,13 @@ async def test_a_watch_goes_on_over_kill_9_without_a_hole(serve: Serve, document
     port = url.rpartition(":")[2]
     async with CatalogClient(url) as catalog, aclosing(cast(Any, catalog.watch(since=0))) as events:
         await catalog.apply(document("demo/a"), "demo", "a")
-        assert (await asyncio.wait_for(anext(events), 30)).name == "demo/a"
+        assert (await asyncio.wait_for(anext(events), PATIENCE)).name == "demo/a"
         await catalog.apply(document("demo/b"), "demo", "b")  # stored, perhaps not yet read, when it dies
         process.send_signal(signal.SIGKILL)
         await process.wait()
         process, _ = await serve(port)
         await catalog.delete("demo", "a")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             found = [await anext(events) for _ in range(4)]
     assert [(event.kind, event.op, event.name) for event in found] == [
         ("segment", "put", "demo/a/0"),

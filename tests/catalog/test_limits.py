@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.patience import PATIENCE
 
 
 async def connect(client: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -17,7 +18,7 @@ async def connect(client: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 async def until_cut(reader: asyncio.StreamReader) -> None:
     """Returns when the server closes or resets the connection."""
     with suppress(ConnectionResetError):
-        await asyncio.wait_for(reader.read(), 30)
+        await asyncio.wait_for(reader.read(), PATIENCE)
 
 
 async def test_a_body_above_the_limit_is_refused(client: Any) -> None:
@@ -71,7 +72,7 @@ async def test_a_body_that_does_not_come_is_given_up(start: Any) -> None:
     async with start(body_timeout=0.1) as client:
         reader, writer = await connect(client)
         writer.write(b"POST /v1/publishers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
-        assert b" 408 " in await asyncio.wait_for(reader.readline(), 30)
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), PATIENCE)
         writer.close()
         await writer.wait_closed()
 
@@ -80,6 +81,8 @@ async def test_an_idle_connection_is_closed(start: Any) -> None:
     async with start(idle_timeout=0.1) as client:
         reader, writer = await connect(client)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b" 200 " in await asyncio.wait_for(reader.read(4), 30) + await asyncio.wait_for(reader.read(), 30)
+        assert b" 200 " in await asyncio.wait_for(reader.read(4), PATIENCE) + await asyncio.wait_for(
+            reader.read(), PATIENCE
+        )
         writer.close()
         await writer.wait_closed()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from tests.patience import PATIENCE
 
 from epochal.local.child import console_script
 
@@ -29,7 +30,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
         )
         started.append(process)
         assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode().split()
+        line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().split()
         return process, line[1] if line[:1] == ["ready"] else ""
 
     yield run
@@ -103,7 +104,7 @@ async def test_sigterm_answers_waiting_lookups_and_exits_with_0(spawn: Spawn) ->
                     metrics = await response.text()
             process.terminate()
         assert waiting.result() == (503, "1", "shutting_down")
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
 async def _status(session: ClientSession, url: str) -> tuple[int, str | None, str]:
@@ -116,7 +117,7 @@ async def test_it_exits_cleanly_when_standard_input_ends(spawn: Spawn) -> None:
     assert url.startswith("http://127.0.0.1:")
     assert process.stdin is not None
     process.stdin.close()
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
 async def test_a_second_process_on_one_directory_is_refused_and_names_the_first(spawn: Spawn) -> None:

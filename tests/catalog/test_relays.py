@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import RelayInfo
 from epochal_catalog.errors import SchemaTooNew
@@ -34,13 +35,13 @@ async def turn(client: Any, clock: Any, seconds: float) -> None:
     leases = client.server.catalog.state.relays.leases
     for _ in range(round(seconds / 0.5)):
         clock.now += 0.5
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while leases._last_sweep != clock.now:  # noqa: ASYNC110  # no event tells of a sweep
                 await asyncio.sleep(0.01)
 
 
 async def until_counted(client: Any, wanted: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len(client.server.catalog.state.relays) != wanted:  # noqa: ASYNC110  # a sweep tells nobody
             await asyncio.sleep(0.01)
 

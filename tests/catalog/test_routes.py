@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from tests.patience import PATIENCE
 
 
 async def test_apply_creates_then_changes_then_leaves_alone(client: Any) -> None:
@@ -95,7 +96,7 @@ async def test_all_waiting_lookups_resolve_once_every_segment_is_served(client: 
     await waiters(client, 20)
     assert not any(task.done() for task in lookups)
     await client.register("b", uid, "1")
-    answers = await asyncio.wait_for(asyncio.gather(*lookups), 30)
+    answers = await asyncio.wait_for(asyncio.gather(*lookups), PATIENCE)
     assert {answer.status for answer in answers} == {200}
     assert [item["publisher"]["id"] for item in answers[0].body["segments"]] == ["a", "b"]
     assert answers[0].body["stream"]["phase"] == "Ready"
@@ -198,7 +199,7 @@ async def test_a_lookup_with_another_schema_is_refused_before_any_wait(client: A
     early = asyncio.create_task(client.lookup(wait="60", time="(int, int)"))
     await waiters(client, 1)
     await client.apply()
-    assert (await asyncio.wait_for(early, 30)).code == "schema_mismatch"
+    assert (await asyncio.wait_for(early, PATIENCE)).code == "schema_mismatch"
     schema = json.dumps({"fields": [{"name": "delay", "type": "int32"}]})
     refused = await client.lookup(wait="60", time="int", encoding="json", schema=schema)
     assert (refused.status, refused.code) == (409, "schema_mismatch")

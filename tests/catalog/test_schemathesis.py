@@ -14,6 +14,7 @@ import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.generation import GenerationMode
+from tests.patience import PATIENCE
 from tests.service.documented import findings
 
 SECONDS = 40
@@ -70,7 +71,7 @@ def catalog(tmp_path: Path) -> Iterator[str]:
         yield url
         assert process.poll() is None
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.requests import SegmentReport
 from epochal_catalog.domain.records import SegmentRecord
@@ -20,7 +21,7 @@ async def turn(client: Any, clock: Any, seconds: float) -> None:
     leases = client.server.catalog.state.leases
     for _ in range(round(seconds / 0.5)):
         clock.now += 0.5
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while leases._last_sweep != clock.now:  # noqa: ASYNC110  # no event tells of a sweep
                 await asyncio.sleep(0.01)
 
@@ -36,7 +37,7 @@ async def test_a_lapsed_lease_withdraws_the_address_and_a_renewal_brings_it_back
     assert (await client.lookup()).code == "no_publisher"
     waiting = asyncio.create_task(client.lookup(wait="60"))
     assert (await client.renew("p", token)).status == 200
-    assert (await asyncio.wait_for(waiting, 30)).body["segments"][0]["publisher"]["token"] == token
+    assert (await asyncio.wait_for(waiting, PATIENCE)).body["segments"][0]["publisher"]["token"] == token
 
 
 @pytest.mark.rule("E6", "E7", "E11")
@@ -68,7 +69,7 @@ async def test_a_superseded_registration_is_forgotten_after_a_while(start: Any, 
         assert (await client.renew("old", old)).code == "superseded"
         await turn(client, clock, 2.5)
         await client("GET", "/readyz")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len((await client("GET", "/v1/publishers")).body["items"]) != 1:
                 pass
         assert (await client.renew("old", old)).code == "unknown_publisher"

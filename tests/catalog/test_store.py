@@ -11,6 +11,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, event
+from tests.patience import PATIENCE
 
 from epochal.errors import Superseded
 from epochal_catalog.domain.records import (
@@ -195,7 +196,7 @@ async def test_memory_is_never_ahead_of_the_disk(start: Any, tmp_path: Path, doc
         assert [item["name"] for item in listed["items"]] == ["flights"]
         stray.execute("ROLLBACK").close()
         stray.close()
-        async with asyncio.timeout(30):  # the catalog tries the file by itself
+        async with asyncio.timeout(PATIENCE):  # the catalog tries the file by itself
             while (await client("GET", "/readyz")).status != 200:
                 pass
         assert (await client.session_of("w")).body["session"] == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 STREAM = "/v1/streams/demo/flights"
 
@@ -29,13 +30,13 @@ async def turn(client: Any, clock: Any, seconds: float) -> None:
     leases = client.server.catalog.state.subscribers.leases
     for _ in range(round(seconds / 0.5)):
         clock.now += 0.5
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while leases._last_sweep != clock.now:  # noqa: ASYNC110  # no event tells of a sweep
                 await asyncio.sleep(0.01)
 
 
 async def until_counted(client: Any, wanted: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len(client.server.catalog.state.subscribers) != wanted:  # noqa: ASYNC110  # a sweep tells nobody
             await asyncio.sleep(0.01)
 

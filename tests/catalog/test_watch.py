@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.catalog.watch import Parser
 
@@ -33,7 +34,7 @@ async def watching(client: Any, since: int | None = None, **headers: str) -> Asy
 
 
 async def take(events: AsyncIterator[Any], count: int) -> list[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         return [await anext(events) for _ in range(count)]
 
 
@@ -128,7 +129,7 @@ async def test_a_watcher_that_does_not_read_is_cut_and_others_are_not(start: Any
         catalog = client.server.catalog
         async with watching(client) as events:
             await take(events, 1)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while len(catalog.watchers) != 2:  # noqa: ASYNC110  # the slow one tells nobody that it is in
                     await asyncio.sleep(0.01)
             fields = [{"name": f"field{index}" * 24, "type": "int64"} for index in range(230)]
@@ -157,7 +158,7 @@ async def test_the_number_of_watchers_is_bounded(start: Any) -> None:
 
 async def test_a_quiet_watch_has_a_heartbeat(start: Any) -> None:
     async with start(watch_heartbeat=0.05) as client, client.session.get(client.url + "/v1/watch") as response:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not (await response.content.readline()).startswith(b": still here"):
                 pass
 
@@ -166,7 +167,7 @@ async def test_a_watcher_that_leaves_is_forgotten(client: Any) -> None:
     async with watching(client) as events:
         await take(events, 1)
         assert len(client.server.catalog.watchers) == 1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len(client.server.catalog.watchers):  # noqa: ASYNC110  # it tells nobody
             await asyncio.sleep(0.01)
 
@@ -179,7 +180,7 @@ async def test_a_watcher_is_told_that_a_publisher_lapsed_and_came_back(client: A
     leases = client.server.catalog.state.leases
     for _ in range(3):
         clock.now += 0.5
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while leases._last_sweep != clock.now:  # noqa: ASYNC110  # no event tells of a sweep
                 await asyncio.sleep(0.01)
     async with watching(client, since=since) as events:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.tracing import Trace
 from epochal.client.writer.batching import Batcher, GatheredBatch, Gathering, Slot
@@ -97,7 +98,7 @@ async def test_the_linger_ends_a_batch() -> None:
     sender = Sender(linger=0.01)
     sender.add(1)
     sender.add(2, awaited=False)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         while not sender.sent:  # noqa: ASYNC110 - the timer tells nobody else
             await asyncio.sleep(0.001)
     ((_, records, awaited, _),) = sender.sent

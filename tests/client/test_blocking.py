@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import CapabilityError, ConfigError, StreamNotFound, TimedOut, UsageError
@@ -90,9 +91,9 @@ def round_trip(url: str, stream: str) -> None:
     with epochal.connect_blocking(url) as client:
         assert client.catalog.get(*stream.split("/")).qualified == stream
         with client.subscribe(stream, encoding="msgpack") as sub, client.writer(stream, "w") as writer:
-            sub.ready.wait(20)
+            sub.ready.wait(PATIENCE)
             assert sub.ready.is_set()
-            epochs = sub.epochs(timeout=0.2)
+            epochs = sub.epochs(timeout=0.2)  # load: it is to end
             with pytest.raises(TimedOut):
                 next(epochs)
             assert writer.writer_id == "w"
@@ -104,7 +105,7 @@ def round_trip(url: str, stream: str) -> None:
             with pytest.raises(CapabilityError):
                 writer.append(2, ["late"])
             writer.finish()
-            epochs = sub.epochs(timeout=20)
+            epochs = sub.epochs(timeout=PATIENCE)
             assert [(epoch.time, list(epoch.records())) for epoch in epochs if isinstance(epoch, epochal.Epoch)] == [
                 (1, ["a"]),
                 (2, ["b"]),
@@ -132,7 +133,7 @@ def many_threads(url: str, stream: str) -> None:
         with client.writer(stream) as writer, ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda number: writer.append(0, [number]), range(80)))
             writer.finish()
-        epochs = sub.epochs(timeout=20)
+        epochs = sub.epochs(timeout=PATIENCE)
         with ThreadPoolExecutor(4) as pool:
             read: list[Any] = [epoch for part in pool.map(lambda _: list(epochs), range(4)) for epoch in part]
     (epoch,) = read
@@ -147,7 +148,7 @@ def closed_under_a_reader(url: str, stream: str) -> None:
     threads = set(threading.enumerate())
     client = epochal.connect_blocking(url)
     sub = client.subscribe(stream).__enter__()
-    sub.ready.wait(20)
+    sub.ready.wait(PATIENCE)
     began = threading.Event()
 
     def read() -> object:
@@ -156,10 +157,10 @@ def closed_under_a_reader(url: str, stream: str) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(lambda: [read() for _ in range(1000)])
-        began.wait(20)
+        began.wait(PATIENCE)
         client.close()
         with pytest.raises(UsageError):
-            future.result(20)
+            future.result(PATIENCE)
     assert set(threading.enumerate()) <= threads
 
 
@@ -176,6 +177,7 @@ def test_a_callback_cannot_wait_for_the_client() -> None:
         except UsageError as error:
             told.append(error)
 
+    # load: it is to end
     client = epochal.connect_blocking("http://127.0.0.1:1", patience=0.2, on_unreachable=unreachable)
     with client, pytest.raises(epochal.errors.CatalogUnavailable):
         client.catalog.list()
@@ -191,7 +193,7 @@ async def test_an_interrupt_ends_a_waiting_program_and_aborts_what_it_held(servi
         child.send_signal(signal.SIGINT)
         out, _ = await child.communicate()
         assert (child.returncode, out) == (0, b"interrupted 1\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             async for event in sub.events():
                 if event == epochal.EpochAborted(1):
                     break
@@ -210,5 +212,5 @@ async def test_a_forked_process_is_told_to_connect_anew(services) -> None:
 
 def test_a_program_that_forgets_to_close_ends() -> None:
     script = "import epochal; client = epochal.connect_blocking('http://127.0.0.1:1'); print('end')"
-    ended = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True, env=dict(os.environ))
+    ended = subprocess.run([sys.executable, "-c", script], timeout=PATIENCE, capture_output=True, env=dict(os.environ))
     assert (ended.returncode, ended.stdout) == (0, b"end\n")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.frontiers import reaches
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import EpochTooLarge, UsageError
@@ -37,7 +38,7 @@ async def test_an_open_that_is_given_up_holds_nothing_back(services, by: str) ->
                 # By then segment 0 is open, on a busy machine too.
                 writer.session._options = replace(writer.session._options, open_timeout=2.0)
             opening = asyncio.create_task(writer.__aenter__())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while writer.session._machine is None or not writer.session.machine.is_open_at("0"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             if by == "cancellation":
@@ -62,7 +63,7 @@ async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(servi
         try:
             writer = client.writer(stream, "w")
             opening = asyncio.create_task(writer.__aenter__())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while writer.session._machine is None or not writer.session.machine.is_open_at("0"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             opening.cancel()

@@ -9,6 +9,7 @@ import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 
@@ -102,7 +103,7 @@ class Trial:
         """Run it as a task that is cancelled at `step`; whether it was not over by then."""
         task = asyncio.ensure_future(work)
         self.steps.after(step, task.cancel)
-        await asyncio.wait([task], timeout=20)
+        await asyncio.wait([task], timeout=PATIENCE)
         assert task.done(), "cancelled, it ends"
         self.steps.after(-1, lambda: None)
         if not task.cancelled():
@@ -128,7 +129,7 @@ async def watched(services, **spec: object) -> AsyncIterator[tuple[str, Callable
 
             async def nothing_is_left(time: int) -> None:
                 await holder.advance(time)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     while sub.frontier() != (time,):
                         assert not sub.ready.is_set() or sub._error is None
                         await asyncio.sleep(0.002)
@@ -228,7 +229,7 @@ async def one_cancelled(services, call: str, steps: Iterable[int], *, linger: fl
                             await writer.append(time + 1, ["after"])
                             await writer.flush()
                     wanted = {"before"} if call in LEAVING else {"before", "after"}
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(PATIENCE):
                         await sub.ready.wait()
                         while call not in ("ready", "events") and not wanted <= {*seen}:
                             event = await anext(sub.events())

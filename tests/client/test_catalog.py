@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
@@ -125,7 +126,7 @@ async def test_refusals_carry_their_problems(catalog: CatalogClient) -> None:
 async def test_a_lookup_waits_for_a_publisher(catalog: CatalogClient) -> None:
     with pytest.raises(StreamNotFound, match="get streams"):
         await catalog.lookup("demo", "flights")
-    waiting = asyncio.create_task(catalog.lookup("demo", "flights", wait=20))
+    waiting = asyncio.create_task(catalog.lookup("demo", "flights", wait=PATIENCE))
     stream, _ = await catalog.apply(manifest(), "demo", "flights")
     with pytest.raises(NoPublisher):
         await catalog.lookup("demo", "flights")
@@ -144,9 +145,9 @@ async def test_a_lookup_waits_for_a_publisher(catalog: CatalogClient) -> None:
 async def test_a_lookup_checks_what_is_expected(catalog: CatalogClient) -> None:
     await catalog.apply(manifest(), "demo", "flights")
     with pytest.raises(SchemaMismatch):
-        await catalog.lookup("demo", "flights", wait=20, time="int")
+        await catalog.lookup("demo", "flights", wait=PATIENCE, time="int")
     with pytest.raises(SchemaMismatch):
-        await catalog.lookup("demo", "flights", wait=20, encoding="json")
+        await catalog.lookup("demo", "flights", wait=PATIENCE, encoding="json")
 
 
 async def test_a_publishers_life(catalog: CatalogClient) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import UsageError
@@ -186,7 +187,7 @@ def test_the_blocking_client_changes_topics_too(services) -> None:
         client.writer(stream) as writer,
         client.subscribe(stream, topics=[b"a"]) as sub,
     ):
-        sub.ready.wait(10)
+        sub.ready.wait(PATIENCE)
         assert sub.change(topics=[b"b"]) == (0,)
         assert sub.topics == TopicFilter([b"b"])
         for topic in TOPICS:

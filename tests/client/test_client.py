@@ -5,6 +5,7 @@ import inspect
 import os
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import ConfigError, UsageError, WriterClosed
@@ -69,14 +70,14 @@ async def test_two_hundred_subscriptions_of_one_client(services) -> None:
         subscriptions = [client.subscribe(stream) for _ in range(200)]
         async with client.writer(stream) as writer:
             await asyncio.gather(*(sub.__aenter__() for sub in subscriptions))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*(sub.ready.wait() for sub in subscriptions))
             await writer.append(0, ["x"])
             await writer.finish()
             epochs = [[epoch.time async for epoch in sub.epochs()] for sub in subscriptions]
             await asyncio.gather(*(sub.__aexit__(None, None, None) for sub in subscriptions))
     assert epochs == [[0]] * 200
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(os.listdir("/proc/self/task")) > threads:  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.01)
 
@@ -117,7 +118,7 @@ async def test_closing_a_client_leaves_what_is_still_open(services, caplog: pyte
             await writer.append(0, ["late"])
         with pytest.raises(UsageError, match="was left"):
             await anext(subscription.epochs())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             async for event in watching.events():
                 if event == epochal.EpochAborted(0):
                     break

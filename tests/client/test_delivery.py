@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.blocking.client import Items
 from epochal.client.blocking.loop_thread import LoopThread
@@ -100,6 +101,6 @@ def test_a_thread_that_waits_is_given_what_another_gave_up() -> None:
 
     with pytest.raises(Interrupted):
         next(Items(loop, interrupted, 20, reading.wake))
-    other.join(20)
+    other.join(PATIENCE)
     loop.stop()
     assert got == [0]

@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.catalog import catalog as catalog_module
 from epochal.client.catalog import directory
@@ -17,7 +18,7 @@ from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNo
 async def test_addresses(services) -> None:
     stream = await services.stream(shape="(int, int)", encoding="json", segments=3)
     async with CatalogClient(services.url) as catalog:
-        directory = Directory(catalog, stream, wait=5)
+        directory = Directory(catalog, stream, wait=PATIENCE)
         with pytest.raises(StreamNotFound, match="looked up"):
             _ = directory.info
         info = await directory.look_up(Expected("(int, int)", "json"))
@@ -28,7 +29,7 @@ async def test_addresses(services) -> None:
         assert address.startswith("tcp://127.0.0.1:")
         (killed,) = services.publishers(stream)
         os.kill(killed, signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while (moved := await directory.address("1", "ingest")) == address:
                 directory.stale()
                 await asyncio.sleep(0.05)
@@ -42,7 +43,7 @@ async def test_addresses(services) -> None:
 async def test_another_stream_of_the_same_name_is_not_taken_for_it(services) -> None:
     stream = await services.stream()
     async with CatalogClient(services.url) as catalog:
-        directory = Directory(catalog, stream, wait=5)
+        directory = Directory(catalog, stream, wait=PATIENCE)
         await directory.look_up()
         await services.delete(stream)
         directory.stale()
@@ -60,9 +61,9 @@ async def test_a_look_up_that_lasts_says_what_it_waits_for(places, monkeypatch, 
     stream = places.stream()
     async with CatalogClient(places.url) as catalog:
         with pytest.raises(NoPublisher):
-            await Directory(catalog, stream.name, wait=0.5).look_up()
+            await Directory(catalog, stream.name, wait=0.5).look_up()  # load: it is to end
         with pytest.raises(StreamNotFound):
-            await Directory(catalog, "test/none", wait=0.5).look_up()
+            await Directory(catalog, "test/none", wait=0.5).look_up()  # load: it is to end
     assert [record.message for record in caplog.records] == [
         f"waiting up to 0.5 s for {stream.name}: no publisher serves segment 0",
         "waiting up to 0.5 s for test/none: there is no such stream",
@@ -88,8 +89,9 @@ async def test_no_more_than_so_many_wait_for_another_publisher(places, monkeypat
 
 async def test_without_a_catalog_the_old_address_is_tried(services) -> None:
     stream = await services.stream()
+    # load: the second is to end
     async with CatalogClient(services.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=0.1) as nobody:
-        directory = Directory(catalog, stream, wait=5)
+        directory = Directory(catalog, stream, wait=PATIENCE)
         await directory.look_up()
         address = await directory.address("0", "events")
         directory.catalog = nobody
@@ -105,7 +107,7 @@ async def test_the_way_to_an_address_is_asked_for_each_time(services) -> None:
         return f"tcp://127.0.0.1:{len(asked)}"
 
     async with CatalogClient(services.url) as catalog:
-        directory = Directory(catalog, stream, wait=5, reach=reach)
+        directory = Directory(catalog, stream, wait=PATIENCE, reach=reach)
         info = await directory.look_up()
         assert info.segments[0].publisher is not None
         assert await directory.address("0", "events") == "tcp://127.0.0.1:1"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import AppendsLost, HistoryTruncated
@@ -73,7 +74,7 @@ async def test_each_choice_of_since_partial_and_topics(services) -> None:
             await sub.ready.wait()
             cursor = sub.cursor()
         await publish_the_past(writer)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             for since in ("live", "start", "cursor"):
                 for partial in (False, True):
                     for topics in (False, True):
@@ -155,7 +156,7 @@ async def test_a_cursor_older_than_what_is_kept(services) -> None:
                     break
             cursor = sub.cursor()
         async with client.subscribe(stream, since=cursor) as sub:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while not isinstance(event := await anext(sub.events()), epochal.Data):
                     pass
             assert event.records() == ["small"], "its epoch is not complete, so it comes again"
@@ -164,7 +165,7 @@ async def test_a_cursor_older_than_what_is_kept(services) -> None:
             await writer.append(time, [b"x" * 300_000])
         async with client.subscribe(stream, since=cursor) as sub:
             with pytest.raises(HistoryTruncated):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     await anext(sub.events())
             assert sub.cursor() == cursor, "where it stood"
 
@@ -172,7 +173,7 @@ async def test_a_cursor_older_than_what_is_kept(services) -> None:
 async def until(events: AsyncIterator[object], kind: type) -> list[object]:
     """Everything up to the first event of a kind."""
     seen: list[object] = []
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE):
         async for event in events:
             seen.append(told(event))
             if isinstance(event, kind):
@@ -198,7 +199,7 @@ async def test_what_the_death_of_a_publisher_looks_like(services) -> None:
         events = sub.events()
         missing: set[object] = {(1, "lost"), epochal.FrontierChanged((1,))}  # which the other segment may tell later
         while missing:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 missing.discard(told(await anext(events)))
         os.kill(victim, signal.SIGKILL)
         (down, *between, up) = await until(events, epochal.SegmentUp)
@@ -217,7 +218,7 @@ async def test_what_the_death_of_a_publisher_looks_like(services) -> None:
         assert {*moves} == {epochal.FrontierChanged((1,))}, "once, or twice where the writer was back first"
         assert up == epochal.SegmentUp("0")
         with pytest.raises(AppendsLost):  # noqa: PT012 - which of them meets it is a matter of time
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while True:
                     await writer.advance(2)
         await writer.advance(below + 1)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.encoding import frames
@@ -434,7 +435,7 @@ def test_records_that_are_no_rows(records: list[Any], words: str) -> None:
 
 
 async def followed(client: epochal.Client, stream: str) -> list[epochal.Epoch]:
-    async with asyncio.timeout(20), client.subscribe(stream, since="start") as sub:
+    async with asyncio.timeout(PATIENCE), client.subscribe(stream, since="start") as sub:
         found = [epoch async for epoch in sub.epochs()]
     assert all(isinstance(epoch, epochal.Epoch) for epoch in found)
     return [epoch for epoch in found if isinstance(epoch, epochal.Epoch)]
@@ -511,7 +512,7 @@ async def test_nothing_of_a_frame_that_is_wrong_is_appended(services) -> None:
             await writer.finish()
             with pytest.raises(WriterClosed):
                 await writer.append_frame(right, at=7)
-        async with asyncio.timeout(20), client.subscribe(stream, since="start") as sub:
+        async with asyncio.timeout(PATIENCE), client.subscribe(stream, since="start") as sub:
             epochs = [epoch async for epoch in sub.epochs()]
         assert [(epoch.time, isinstance(epoch, epochal.Epoch) and epoch.count) for epoch in epochs] == [
             (2, False),
@@ -553,5 +554,5 @@ def test_the_blocking_client_takes_frames(services) -> None:
             assert writer.append_frame(frame, ["day", "hour"]) == {(1, 2): 1, (1, 3): 1}
             writer.finish()
         with client.subscribe(stream, since="start") as sub:
-            epochs = [epoch for epoch in sub.epochs(timeout=20) if isinstance(epoch, epochal.Epoch)]
+            epochs = [epoch for epoch in sub.epochs(timeout=PATIENCE) if isinstance(epoch, epochal.Epoch)]
     assert {epoch.time: epoch.to_pandas()["n"].tolist() for epoch in epochs} == {(1, 2): [2], (1, 3): [1]}

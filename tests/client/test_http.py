@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from tests.patience import PATIENCE
 
 from epochal.client.catalog.http import HttpCaller
 from epochal.errors import (
@@ -40,7 +41,9 @@ def problem(status: int, code: str, **more: object) -> web.Response:
 
 
 @asynccontextmanager
-async def calling(url: str, patience: float = 5.0, timeout: float = 5.0) -> AsyncIterator[tuple[HttpCaller, list[str]]]:
+async def calling(
+    url: str, patience: float = PATIENCE, timeout: float = PATIENCE
+) -> AsyncIterator[tuple[HttpCaller, list[str]]]:
     told: list[str] = []
     caller = HttpCaller(url, patience=patience, timeout=timeout, on_unreachable=told.append)
     try:
@@ -122,10 +125,10 @@ async def test_a_catalog_that_is_away_is_waited_for() -> None:
     async with serving(handler) as url:
         port = int(url.rpartition(":")[2])
     unreachable = asyncio.Event()
-    caller = HttpCaller(url, patience=10.0, timeout=5.0, on_unreachable=lambda _: unreachable.set())
+    caller = HttpCaller(url, patience=PATIENCE, timeout=PATIENCE, on_unreachable=lambda _: unreachable.set())
     try:
         call = asyncio.create_task(caller.call("GET", "/x"))
-        await asyncio.wait_for(unreachable.wait(), 30)
+        await asyncio.wait_for(unreachable.wait(), PATIENCE)
         async with serving(handler, port):
             assert await call == (200, {})
     finally:
@@ -136,7 +139,7 @@ async def test_patience_ends_with_what_to_do() -> None:
     handler, _ = answering()
     async with serving(handler) as url:
         pass
-    async with calling(url, patience=0.2) as (caller, told):
+    async with calling(url, patience=0.2) as (caller, told):  # load: it is to end
         with pytest.raises(CatalogUnavailable, match=r"connection refused.*epochal up.*EPOCHAL_CATALOG"):
             await caller.call("GET", "/x")
     assert told == ["connection refused"]
@@ -147,6 +150,6 @@ async def test_a_catalog_that_says_nothing_is_given_up() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with serving(silent) as url, calling(url, patience=0.0, timeout=0.1) as (caller, _told):
+    async with serving(silent) as url, calling(url, patience=0.0, timeout=0.1) as (caller, _told):  # load: it is to end
         with pytest.raises(CatalogUnavailable, match="no answer in time"):
             await caller.call("GET", "/x")

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.shutdown import ended
@@ -182,7 +183,7 @@ async def test_reads_that_are_cancelled_anywhere_give_each_epoch_once(services, 
 
         publishing = asyncio.create_task(publish())
         items, got, cancelled = sub.epochs(), list[int](), 0
-        async with asyncio.timeout(60) as guard:
+        async with asyncio.timeout(PATIENCE) as guard:
             while True:
                 try:
                     epoch = await read()
@@ -265,7 +266,7 @@ async def test_what_one_task_gave_up_another_is_given(services) -> None:
                 await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(read(name)) for name in "abcd"]
-        await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         await ended(tasks)
         assert got == list(range(40))
         assert set(given_up) == set("abcd")

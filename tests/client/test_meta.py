@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.tracing import current_trace, traceparent
@@ -28,7 +29,7 @@ def span(flags: int, state: list[tuple[str, str]]) -> NonRecordingSpan:
 
 async def batches(client: epochal.Client, stream: str, **options: Any) -> list[epochal.Data]:
     """All batches of a complete stream, in the order of their first record."""
-    async with asyncio.timeout(20), client.subscribe(stream, since="start", **options) as sub:
+    async with asyncio.timeout(PATIENCE), client.subscribe(stream, since="start", **options) as sub:
         found = [batch async for epoch in sub.epochs() if isinstance(epoch, epochal.Epoch) for batch in epoch.batches]
     return sorted(found, key=lambda batch: int(batch.records()[0]))
 
@@ -82,7 +83,7 @@ async def test_http_tells_it_too(services: Any) -> None:
     publisher = info.segments[0].publisher
     assert publisher is not None
     url = f"{publisher.addresses['http']}/v1/segments/0/events"
-    told = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=20).read())
+    told = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=PATIENCE).read())
     one, two = [line for line in map(json.loads, told.splitlines()) if line["kind"] == "data"]
     assert (one["key"], one["headers"], one["tracestate"]) == ("JFK", {"source": "tower"}, "vendor=7")
     assert one["traceparent"] == traceparent(IDS + b"\x01") == f"00-{IDS[:16].hex()}-{IDS[16:].hex()}-01"

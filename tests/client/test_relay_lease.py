@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import RelayInfo
 from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
@@ -18,7 +19,7 @@ ADDRESSES = RelayAddresses("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
 
 async def entry(catalog: CatalogClient, stream: str, until: Callable[[RelayInfo], bool]) -> RelayInfo:
     """The stream's relay, asked for until it is as wanted."""
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE):
         while True:
             found = await catalog.relays(*stream.split("/"))
             if found and until(found[0]):

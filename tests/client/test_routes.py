@@ -14,6 +14,7 @@ import pytest
 import zmq
 import zmq.asyncio
 from tests.chaos.proxy import Proxy, loopback
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.catalog_api.answers import RelayInfo
@@ -80,14 +81,14 @@ async def relay(catalog: CatalogClient, stream: str, name: str = "eu") -> AsyncI
 
 async def until(true: Callable[[], object]) -> None:
     """Wait for what nobody announces."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not true():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.01)
 
 
 async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, *times: int) -> None:
     """Publish epochs, and read them as the next ones."""
-    async with client.writer(stream) as writer, asyncio.timeout(30):
+    async with client.writer(stream) as writer, asyncio.timeout(PATIENCE):
         await sub.ready.wait()
         for time in times:
             await writer.append(time, [b"x"])
@@ -141,7 +142,7 @@ async def test_a_ready_relay_is_taken_for_both_sockets_and_the_catalog_is_told(s
 
 def read_blocking(client: epochal.BlockingClient, stream: str) -> dict[str, str]:
     with client.subscribe(stream, via="relay:eu") as sub:
-        sub.ready.wait(30)
+        sub.ready.wait(PATIENCE)
         return sub.via
 
 
@@ -231,7 +232,7 @@ async def test_a_relay_of_another_stream_or_that_speaks_otherwise_does_not_end_a
 async def test_who_reads_through_relays_only_waits_for_one_that_is_ready(services) -> None:
     stream = await services.stream()
     async with epochal.connect(services.url) as client, client.subscribe(stream, via="direct"):
-        opening = asyncio.create_task(client.subscribe(stream, via="relay:eu", wait=60).__aenter__())
+        opening = asyncio.create_task(client.subscribe(stream, via="relay:eu", wait=PATIENCE).__aenter__())
         await register(client.catalog, stream, "waits", state="waiting")
         async with relay(client.catalog, stream):
             sub = await opening
@@ -244,7 +245,7 @@ async def test_who_reads_through_relays_only_is_told_why_there_is_none(services)
     stream = await services.stream()
     async with epochal.connect(services.url) as client:
         with pytest.raises(NoPublisher, match=f"{stream} is to be read through relays only, and no relay is regis"):
-            await client.subscribe(stream, via="relay", wait=0.2).__aenter__()
+            await client.subscribe(stream, via="relay", wait=0.2).__aenter__()  # load: it is to end
         await register(client.catalog, stream, "r1", state="draining")
         await register(client.catalog, stream, "r2", load=100)
         for via, why in (
@@ -253,7 +254,7 @@ async def test_who_reads_through_relays_only_is_told_why_there_is_none(services)
             (Via("relay", "us"), r"no relay us is registered \(only eu\)"),
         ):
             with pytest.raises(NoPublisher, match=why):
-                await client.subscribe(stream, via=via, wait=0.2).__aenter__()
+                await client.subscribe(stream, via=via, wait=0.2).__aenter__()  # load: it is to end
         with pytest.raises(UsageError, match="via= is auto"):
             client.subscribe(stream, via="relays")
 
@@ -277,9 +278,9 @@ async def test_who_reads_through_relays_only_goes_on_with_the_next_one(services)
 async def test_known_relays_are_used_while_the_catalog_is_away(services, monkeypatch) -> None:
     stream = await services.stream()
     monkeypatch.setattr(directories, "PATIENCE", 0.05)
-    async with CatalogClient(services.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=60) as away:
+    async with CatalogClient(services.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=PATIENCE) as away:
         await register(catalog, stream, "r")
-        directory = Directory(catalog, stream, wait=5)
+        directory = Directory(catalog, stream, wait=PATIENCE)
         present: list[CatalogClient] = [catalog]
 
         async def list_relays(namespace: str, name: str) -> tuple[RelayInfo, ...]:
@@ -308,7 +309,7 @@ async def test_one_subscription_takes_the_same_relay_for_all_segments_and_others
             await register(catalog, stream, key)
         found = []
         for _ in range(20):
-            routes = Routes(Directory(catalog, stream, wait=5), catalog.relays, Via())
+            routes = Routes(Directory(catalog, stream, wait=PATIENCE), catalog.relays, Via())
             await routes.look_up()
             taken = [(await routes.take(str(segment))).relay for segment in range(4)]
             (only,) = {known.id for known in taken if known is not None}
@@ -328,7 +329,7 @@ async def test_relays_are_reached_as_publishers_are(services) -> None:
         await register(catalog, stream, "near", RelayAddresses("tcp://10.0.0.7:1", "tcp://10.0.0.7:2"))
         await register(catalog, stream, "far", RelayAddresses("tcp://172.16.0.1:1", "tcp://172.16.0.1:2"))
         for _ in range(10):
-            routes = Routes(Directory(catalog, stream, wait=5, reach=reach), catalog.relays, Via("relay"))
+            routes = Routes(Directory(catalog, stream, wait=PATIENCE, reach=reach), catalog.relays, Via("relay"))
             await routes.look_up()
             route = await routes.take("0")
             assert (route.events, route.requests) == ("tcp://127.0.0.7:1", "tcp://127.0.0.7:2")
@@ -343,6 +344,6 @@ async def test_from_outside_of_a_cluster_auto_goes_straight(services: Any) -> No
 
     async with epochal.connect(services.url, reach=reach) as client:
         await register(client.catalog, stream, "a")
-        async with client.subscribe(stream) as sub, asyncio.timeout(60):
+        async with client.subscribe(stream) as sub, asyncio.timeout(PATIENCE):
             await sub.ready.wait()
             assert sub.via == {"0": "direct"}

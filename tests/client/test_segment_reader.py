@@ -10,6 +10,7 @@ import google_crc32c
 import pytest
 import zmq
 import zmq.asyncio
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.catalog.routes import Route
@@ -159,7 +160,7 @@ class Following:
         self.reader = Reader(publisher, FollowerSettings(**settings))
 
     async def __aenter__(self) -> Reader:
-        self._patience = asyncio.timeout(20)
+        self._patience = asyncio.timeout(PATIENCE)
         await self._patience.__aenter__()
         self.link = SegmentReader(self.reader, "0", From.LIVE)
         self._task = asyncio.create_task(self.link.run())

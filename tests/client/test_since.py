@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import HistoryTruncated, TimeShapeError, UsageError
@@ -103,7 +104,7 @@ async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
     pairs = await services.stream(shape="(int, int)", segments=2, history=history)
 
     async def told(name: str, since: str) -> list[Any]:
-        async with asyncio.timeout(30), client.subscribe(name, since=since, **mode) as sub:
+        async with asyncio.timeout(PATIENCE), client.subscribe(name, since=since, **mode) as sub:
             return [
                 whole(epoch) if isinstance(epoch, epochal.Epoch) else (epoch.time, None) async for epoch in sub.epochs()
             ]
@@ -184,7 +185,7 @@ async def test_history_and_what_comes_now_join_without_a_seam(services, mode: di
             if time % 5 == 0:
                 await writer.flush()
         await writer.finish()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             (seen, cursor), (behind, _) = await asyncio.gather(reading, late)
             async with client.subscribe(stream, since=epochal.Cursor.from_json(cursor), **mode) as sub:
                 rest = [whole(epoch) async for epoch in sub.epochs()]
@@ -208,7 +209,7 @@ async def test_events_frontiers_and_aborts_are_the_same(services, mode: dict[str
             await writer.abort(1)
             await writer.append(2, ["last"])
             await writer.finish()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 events = [event async for event in sub.events()]
             assert not sub.saw_whole(0)
             assert sub.saw_whole(2)
@@ -239,7 +240,7 @@ async def test_it_changes_between_both_at_any_time_without_loss_or_repetition(se
                     sub.push(True)
                 if time % 20 == 19:
                     sub.push(time % 40 == 19)
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(PATIENCE):
                         seen += [await anext(epochs) for _ in range(20)]
             await writer.finish()
     assert [whole(epoch) for epoch in seen] == [(n, ["a", "b", "c"]) for n in range(120)]
@@ -253,13 +254,13 @@ async def test_who_pulls_never_connects_to_where_events_are_pushed(services) -> 
             await sub.ready.wait()
             await writer.append(0, ["x"])
             await writer.advance(1)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 assert whole(await anext(sub.epochs())) == (0, ["x"])
             (connection,) = [link._connection for link in sub._links]
             assert connection is not None
             assert connection._events is None
             sub.push(True)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while connection._events is None:  # noqa: ASYNC110 - nothing tells of it, on purpose
                     await asyncio.sleep(0.01)
             sub.push(False)
@@ -283,11 +284,11 @@ async def test_a_blocking_subscription_changes_as_well(services) -> None:
             client.subscribe(stream, push=False, poll=0.05) as sub,
             client.writer(stream) as writer,
         ):
-            sub.ready.wait(20)
+            sub.ready.wait(PATIENCE)
             writer.append(0, ["x"])
             sub.push(True)
             writer.append(1, ["y"])
             writer.finish()
-            return [whole(epoch) for epoch in sub.epochs(timeout=20)]
+            return [whole(epoch) for epoch in sub.epochs(timeout=PATIENCE)]
 
     assert await asyncio.to_thread(work) == [(0, ["x"]), (1, ["y"])]

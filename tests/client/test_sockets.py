@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 import zmq
+from tests.patience import PATIENCE
 
 from epochal.client import sockets
 from epochal.client.sockets import BURST, Socket, check_libzmq
@@ -117,7 +118,7 @@ async def test_everything_is_read_and_others_get_their_turn(context) -> None:
     for number in range(4 * BURST):
         writer.send([str(number).encode()])
     reader.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     assert got == list(range(4 * BURST))
     assert max(b - a for a, b in zip([0, *turns], turns, strict=False)) <= BURST, "others had their turn in between"
@@ -139,7 +140,7 @@ async def test_messages_that_take_long_leave_others_their_turn_too(context, monk
     for _ in range(20):
         writer.send([b"x"])
     reader.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     assert max(b - a for a, b in zip([0, *turns], turns, strict=False)) == 1
     for socket in (reader, writer):
@@ -151,7 +152,7 @@ async def test_a_paused_socket_reads_nothing(context) -> None:
     reader, writer = pair(context, got.put_nowait)
     reader.start()
     writer.send([b"1", b"x" * 100_000])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         assert await got.get() == [b"1", b"x" * 100_000]
     reader.pause()
     writer.send([b"2"])
@@ -159,7 +160,7 @@ async def test_a_paused_socket_reads_nothing(context) -> None:
         async with asyncio.timeout(0.1):
             await got.get()
     reader.resume()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         assert await got.get() == [b"2"]
     for socket in (reader, writer):
         socket.close()
@@ -211,7 +212,7 @@ async def test_what_arrives_while_something_is_sent_is_read(context) -> None:
             while not select.select([one.zmq.fileno()], [], [], 5)[0]:
                 pass  # the loop stands still until it has arrived
             one.send([b"x"])
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await done.wait()
     assert got == [b"%d" % number for number in range(20)]
     one.close()
@@ -239,7 +240,7 @@ async def test_a_lost_peer_is_told(context) -> None:
     await asyncio.sleep(0.1)
     assert not lost.is_set()
     reader.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await lost.wait()
     writer.close()
 
@@ -250,7 +251,7 @@ async def test_a_peer_that_is_not_there_is_told(context) -> None:
     writer.watch(lost.set)
     writer.zmq.connect("tcp://127.0.0.1:1")
     writer.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await lost.wait()
     writer.close()
 
@@ -269,7 +270,7 @@ async def test_a_peer_whose_packets_are_swallowed_is_told(context, monkeypatch) 
         connecting.zmq.connect(f"tcp://127.0.0.1:{full.getsockname()[1]}")
         connecting.start()
         try:
-            await asyncio.wait_for(lost.wait(), 20)
+            await asyncio.wait_for(lost.wait(), PATIENCE)
         finally:
             connecting.close()
 
@@ -282,7 +283,7 @@ async def test_a_message_above_the_limit_cuts_the_connection(context) -> None:
     for socket in (reader, writer):
         socket.start()
     writer.send([b"x" * 1001])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await lost.wait()
     assert got.empty()
     for socket in (reader, writer):
@@ -310,7 +311,7 @@ async def test_a_socket_whose_context_has_ended_is_closed_without_an_error() -> 
 @pytest.mark.parametrize("kind", ["SUB", "DEALER"])
 def test_a_busy_program_outlives_the_death_of_its_peer(kind: str) -> None:
     """The library ended it: a heartbeat was due on a connection that broke while its queue here was full."""
-    ended = subprocess.run([sys.executable, "-c", BUSY, PEER, kind], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", BUSY, PEER, kind], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) > 0
 
@@ -318,7 +319,9 @@ def test_a_busy_program_outlives_the_death_of_its_peer(kind: str) -> None:
 def test_nobody_can_know_how_a_router_numbers_its_peers() -> None:
     """The library numbered them alike in every process, and aborts where a peer claims the next number."""
     numbers = [
-        subprocess.run([sys.executable, "-c", NUMBERED], capture_output=True, text=True, timeout=60, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", NUMBERED], capture_output=True, text=True, timeout=PATIENCE, check=True
+        ).stdout
         for _ in range(2)
     ]
     assert numbers[0] != numbers[1]

@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import (
@@ -244,11 +245,11 @@ async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(services, mo
         await sub.ready.wait()
         for number in range(40):
             await writer.append(0, [[number, b"x" * 50_000]])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not sub._paused:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.01)
         await writer.finish()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             (epoch,) = [epoch async for epoch in sub.epochs()]
     assert isinstance(epoch, epochal.Epoch)
     assert [number for number, _ in epoch.records()] == list(range(40))
@@ -265,7 +266,7 @@ async def test_topics_change_while_so_much_waits_that_nothing_is_read(
         epochal.connect(services.url) as client,
         client.writer(stream) as writer,
         client.subscribe(stream, topics=[b"a"]) as sub,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await sub.ready.wait()
         for time in range(20):
@@ -275,7 +276,7 @@ async def test_topics_change_while_so_much_waits_that_nothing_is_read(
             await asyncio.sleep(0.01)
         epochs = sub.epochs()
         assert (await anext(epochs)).time == 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await sub.change(topics=[b"a", b"b"])
         await writer.append(20, ["b"], topic=b"b")
         await writer.finish()
@@ -298,14 +299,14 @@ async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(services) ->
             await writer.append(held, ["x"])
             os.kill(stopped, signal.SIGSTOP)
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE):
                     while not isinstance(event := await anext(events), epochal.SegmentDown):
                         pass
                 assert (event.segment, event.reason) == ("0", "segment 0: the publisher was silent for 3 s")
                 assert sub.frontier() == (held,)
             finally:
                 os.kill(stopped, signal.SIGCONT)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while not isinstance(event := await anext(events), epochal.SegmentUp):
                     assert isinstance(event, epochal.FrontierChanged | epochal.Data)
             await writer.advance(held + 1)
@@ -320,7 +321,7 @@ async def test_a_stream_that_is_gone(services) -> None:
         await sub.ready.wait()
         await services.delete(stream)
         with pytest.raises(StreamGone, match="deleted"):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await anext(sub.epochs())
         with pytest.raises(StreamNotFound):
             await client.subscribe(stream, wait=0).__aenter__()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
@@ -17,7 +18,9 @@ from epochal.errors import CatalogUnavailable, UsageError
 Known = tuple[SubscriptionInfo, ...]
 
 
-async def known(catalog: CatalogClient, stream: str, until: Callable[[Known], bool], seconds: float = 60) -> Known:
+async def known(
+    catalog: CatalogClient, stream: str, until: Callable[[Known], bool], seconds: float = PATIENCE
+) -> Known:
     """The subscriptions of a stream, asked for until they are as wanted."""
     async with asyncio.timeout(seconds):
         while not until(found := await catalog.subscriptions(*stream.split("/"))):  # noqa: ASYNC110 - asked, as people do
@@ -179,7 +182,7 @@ async def test_reading_and_leaving_need_no_catalog(services) -> None:
             async with client.writer(stream) as writer:
                 await writer.append(1, ["x"])
                 await writer.finish()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 assert [epoch.time async for epoch in sub.epochs()] == [1]
         assert await client.catalog.subscriptions(*stream.split("/")) == ()
 

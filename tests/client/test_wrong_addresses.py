@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
@@ -16,8 +17,6 @@ from epochal.client.subscriber.subscriber import Subscription
 from epochal.client.writer import segment_writer
 from epochal.errors import StreamGone, Unavailable, WriterLost
 from epochal.protocol.subscriber.follower import FollowerSettings
-
-PATIENCE = 30.0
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -80,8 +79,8 @@ async def test_a_writer_connects_again_when_there_is_another_publisher(places, n
 async def test_a_pause_ends_in_time_when_nothing_has_changed(places) -> None:
     stream = places.stream()
     places.start(stream)
-    async with CatalogClient(places.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=60) as nobody:
-        directory = Directory(catalog, stream.name, wait=5)
+    async with CatalogClient(places.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=PATIENCE) as nobody:
+        directory = Directory(catalog, stream.name, wait=PATIENCE)
         known = await directory.look_up()
         for answers in (catalog, nobody):
             directory.catalog = answers

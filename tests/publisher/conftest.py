@@ -19,13 +19,13 @@ from typing import Any
 import google_crc32c
 import pytest
 import zmq
+from tests.patience import PATIENCE
 from tests.publisher.counting_catalog import COMMAND as COUNTING
 
 from epochal.protocol import messages as m
 from epochal.protocol.wire import decode, encode
 
 BIN = Path(sys.executable).parent
-PATIENCE = 30.0
 SHARED_SEGMENTS = 64
 
 

@@ -17,10 +17,6 @@ from epochal_publisher.relay.epochs.answers import EpochReaders, StreamFacts
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.http import RelayHttp
 
-PATIENCE = 60
-"""Seconds."""
-
-
 _ITEM = jsonschema_rs.validator_for({"$ref": "#/components/schemas/Item", "components": {"schemas": openapi.SCHEMAS}})
 
 

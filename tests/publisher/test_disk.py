@@ -222,7 +222,8 @@ def test_a_full_disk_is_freed_by_what_gets_too_old(start, wires, wait_until, sma
 
     def answered() -> bool:
         nonlocal full
-        if writer.line.poll(1.0):  # nothing else is asked meanwhile: the disk must be full before anything is too old
+        # Nothing else is asked meanwhile: the disk must be full before anything is too old.
+        if writer.line.poll(1.0):  # load: where nothing has come, it looks again
             writer.line.receive()
             return True
         full = publisher.metric("log_full", "0") == 1

@@ -16,7 +16,8 @@ import aiohttp
 import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
-from tests.publisher.relaying import PATIENCE, Relaying, relaying
+from tests.patience import PATIENCE
+from tests.publisher.relaying import Relaying, relaying
 from tests.publisher.test_epochs_http import KEYS, TWO, publish, whole
 from tests.publisher.test_epochs_server_events import cursor_of, of_kind, until
 
@@ -193,7 +194,7 @@ async def test_a_reader_that_does_not_read_is_written_some_pieces_and_gives_way_
             assert relay.readers.sending.bytes > 6_000_000
             await publish(writer, 1, *large)
             await of_kind(events, "epoch")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while len(relay.readers.places) > 1:  # noqa: ASYNC110  # as above
                     await asyncio.sleep(0.01)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)

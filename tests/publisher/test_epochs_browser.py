@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.browser import Site, needs_chromium
-from tests.publisher.relaying import PATIENCE, relaying
+from tests.patience import PATIENCE
+from tests.publisher.relaying import relaying
 from tests.publisher.test_epochs_http import KEYS, TWO, publish
 
 PAGE = (Path(__file__).parents[2] / "examples" / "browser.html").read_text()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.publisher.relaying import PATIENCE, relaying
+from tests.patience import PATIENCE
+from tests.publisher.relaying import relaying
 from tests.publisher.test_epochs_http import TWO, publish
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.publisher.relaying import relaying
 
 import epochal
@@ -200,7 +201,7 @@ async def test_what_is_wrong_with_a_request_is_named(start: Any) -> None:
             assert not re.search("Error|Expecting", wrong["reason"])
         unwanted = "text/event-stream; Q=0.00, application/json;q=0"
         for accept in ("application/msgpack", "text/event-stream;q=0", unwanted):
-            async with asyncio.timeout(30):  # server-sent events do not end
+            async with asyncio.timeout(PATIENCE):  # server-sent events do not end
                 status, problem = await relay.ask(Accept=accept)
             assert (status, problem["code"]) == (406, "not_acceptable")
         status, (line,) = await relay.ask(Accept="text/event-stream;q=0, application/x-ndjson;q=0.1")

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.publisher.relaying import PATIENCE, Event, relaying
+from tests.patience import PATIENCE
+from tests.publisher.relaying import Event, relaying
 from tests.publisher.test_epochs_http import KEYS, TWO, publish, whole
 
 import epochal

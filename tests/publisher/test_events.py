@@ -5,12 +5,14 @@ from itertools import pairwise
 
 import pytest
 import zmq
+from tests.patience import PATIENCE
 
 from epochal.protocol import messages as m
 
 MIB = 2**20
 
 
+@pytest.mark.clock
 @pytest.mark.rule("S9")
 def test_a_stalled_subscriber_costs_bounded_memory_sees_a_gap_and_heals(start, wires):
     stream, publisher = start(push={"bufferBytes": "4Mi"}, history={"retention": {"bytes": "64Mi"}})
@@ -72,7 +74,7 @@ def test_the_library_silences_a_subscriber_for_good_when_its_mark_is_lowered():
         publisher.recv()
         for _ in range(500):
             publisher.send(b"small")
-            assert subscriber.poll(20_000)
+            assert subscriber.poll(PATIENCE * 1000)
             subscriber.recv()
         publisher.sndhwm = 128
         publisher.send(b"large")
@@ -132,17 +134,19 @@ def test_who_has_seen_the_ids_of_others_cannot_end_their_subscriptions(start, wi
     assert isinstance(spy.receive(), m.Snapshot)  # that of the newcomer: nothing was sent to the victim before
 
 
+@pytest.mark.clock
 def test_an_oversized_subscription_cuts_its_sender(shared, wires):
     before = shared.publisher.rss()
     line = wires.line(zmq.XSUB, shared.publisher.addresses["events"])
     monitor = line.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     line.raw(b"\x01" + b"C" * 5000)
-    assert monitor.poll(5000), "the peer was not cut"
+    assert monitor.poll(PATIENCE * 1000), "the peer was not cut"
     line.socket.disable_monitor()
     monitor.close(0)
     assert shared.publisher.rss() - before < 4 * MIB
 
 
+@pytest.mark.clock
 @pytest.mark.rule("S22", "S23")
 def test_500_joins_and_leaves_leave_the_process_as_it_was(start, wires, wait_until):
     stream, publisher = start()

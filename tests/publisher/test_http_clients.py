@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.browser import Site, needs_chromium
+from tests.patience import PATIENCE
 
 import epochal
 
 CLIENTS = Path(__file__).parents[2] / "examples" / "http"
-PATIENCE = 120
 PAGE = """<!doctype html><title>epochs</title><script type="module">
 import {follow} from "/epochs.js"
 const addresses = async () => (await fetch("/addresses")).json()

@@ -12,6 +12,7 @@ from typing import Any
 
 import google_crc32c
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.errors import CorruptLog, HistoryTruncated, Unavailable
 from epochal.protocol import messages as m
@@ -33,8 +34,8 @@ class Typist:
     def __call__(self, name: str, status: int = 0) -> str:
         self.typed.add(name)
         done = subprocess.run(
-            ["bash", "-c", EXAMPLES[name]], env={**os.environ, **self._variables}, capture_output=True, timeout=60,
-            check=False,
+            ["bash", "-c", EXAMPLES[name]], env={**os.environ, **self._variables}, capture_output=True,
+            timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == status, done.stderr
         return done.stdout.decode()
@@ -87,7 +88,7 @@ def test_the_examples_run_and_answer_as_the_page_says(start: Any, wires: Any, mo
         followed = typed("follow", status=28)  # it would go on
         assert re.findall("^id: (.*)$", followed, re.MULTILINE) == ["1.-1", "1.0", "1.1", "1.2"]
         assert json.loads(typed("register"))["position"] == [1, -1]
-        assert came.wait(30)
+        assert came.wait(PATIENCE)
         subscription, body = delivered[0]
         assert (subscription, len(body.splitlines())) == ("mine-1", 3)
         assert json.loads(typed("list"))["items"][0]["subscription"] == "mine-1"

@@ -16,12 +16,12 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.encoding.encodings import encoder
 from epochal.protocol import messages as m
 from epochal_publisher.http.event_encoding import MOST_DECODED
 
-PATIENCE = 30.0
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 
 

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
-PATIENCE = 30.0
 SEGMENT = "/v1/segments/0"
 QUICK = {
     "HEADER_TIMEOUT": "3",

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.encoding.encodings import encoder
 from epochal.protocol import messages as m
 
-PATIENCE = 30.0
 TEXT = "text/event-stream"
 
 
@@ -167,13 +167,11 @@ def test_who_does_not_read_is_cut_holds_up_nobody_and_goes_on_where_it_was(
         slow.connect((host, int(port)))
         slow.sendall(f"GET /v1/segments/0/events HTTP/1.1\r\nHost: localhost\r\nAccept: {TEXT}\r\n\r\n".encode())
         wait_until(lambda: publisher.metric("http_readers") == 1)
-        before = publisher.rss()
         for _ in range(40):
             writer.acked(0, *[payload(bytes(10_000))] * 20)
         wait_until(lambda: "epochal_http_refused_total{" in publisher.get("/metrics")[1])
         assert 'reason="write_timeout"' in publisher.get("/metrics")[1]
         wait_until(lambda: publisher.metric("http_readers") == 0)
-        assert publisher.rss() - before < 100 * 2**20
         slow.settimeout(PATIENCE)
         got = slow.recv(65536).decode()
     last = [line.removeprefix("id: ") for line in got.splitlines() if line.startswith("id: ")][-1]

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.client.encoding.encodings import encoder
 from epochal.protocol import messages as m
-
-PATIENCE = 30.0
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.protocol import messages as m
 
@@ -73,7 +74,7 @@ def test_a_sync_that_never_returns_keeps_nobody_from_the_end(declare, publisher,
     writer.append(0, b"never")
     assert wires.subscriber(running, stream).join().seq == 0
     running.signal(signal.SIGTERM)
-    assert running.ended(30) == 1
+    assert running.ended(PATIENCE) == 1
     said = running.log.read_text()
     assert "the disk has not answered for 3 s; not waiting for it" in said
     assert "ending without waiting for what hangs: log_" in said
@@ -92,5 +93,5 @@ def test_a_disk_that_hangs_at_the_start_keeps_nobody_from_the_end(declare, publi
     running = publisher(stream, "sync_directory", wait=False)
     wait_until((tmp_path / "data" / stream.uid).exists)
     running.signal(signal.SIGTERM)
-    assert running.ended(30) == 1
+    assert running.ended(PATIENCE) == 1
     assert "ending without waiting for what hangs" in running.log.read_text()

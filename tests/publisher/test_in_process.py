@@ -13,6 +13,7 @@ from typing import Any, cast
 import google_crc32c
 import pytest
 from aiohttp import web
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, StreamInfo
 from epochal.errors import EpochalError
@@ -76,13 +77,13 @@ async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: 
 
     def takes_long() -> None:
         inside.release()
-        release.wait(30)
+        release.wait(PATIENCE)
 
     telling = [asyncio.ensure_future(publisher.encode(takes_long)) for _ in range(8)]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             assert await asyncio.gather(*(publisher.read(lambda: 7) for _ in range(20))) == [7] * 20
-            assert await asyncio.to_thread(inside.acquire, timeout=20)
+            assert await asyncio.to_thread(inside.acquire, timeout=PATIENCE)
         assert not inside.acquire(blocking=False), "the others wait"
     finally:
         release.set()
@@ -156,7 +157,7 @@ async def ticks(publisher: PublisherProcess, seconds: float) -> None:
             event.set()
 
     machine.tick = noting  # type: ignore[method-assign]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await event.wait()
 
 
@@ -307,7 +308,7 @@ async def test_a_renewal_that_was_asked_for_before_a_stall_proves_nothing_after_
     confirmed: asyncio.Queue[int] = asyncio.Queue()
     owner: Any = SimpleNamespace(stalls=0, reports=lambda urgent: {}, confirmed=confirmed.put_nowait, renewed=[].append)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(30))
+        await stack.enter_async_context(asyncio.timeout(PATIENCE))
         url = await stack.enter_async_context(server(renew))
         lease = await stack.enter_async_context(PublisherLease(SETTINGS.model_copy(update={"catalog": url})))
         keeping = asyncio.create_task(lease.keep(owner))
@@ -343,7 +344,7 @@ class Asks:
     @asynccontextmanager
     async def kept(self, url: str, **settings: Any) -> AsyncIterator[None]:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(PATIENCE),
             PublisherLease(SETTINGS.model_copy(update={"catalog": url, **settings})) as self.lease,
         ):
             keeping = asyncio.create_task(self.lease.keep(cast("Any", self)))
@@ -420,7 +421,7 @@ async def hooked(
         return web.Response(status=answers.pop(0) if answers else 204)
 
     hooks, served = Webhooks(SETTINGS, publisher), publisher.segments["0"]
-    async with asyncio.timeout(30), server(receive) as url:
+    async with asyncio.timeout(PATIENCE), server(receive) as url:
         await hooks.register("0", HistoryFollower(publisher, served), "one", f"{url}/hook", NamedPlace.START)
         try:
             yield hooks, came

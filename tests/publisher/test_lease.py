@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.publisher.counting_catalog import COMMAND as COUNTING
 
 from epochal.protocol import messages as m
@@ -59,6 +60,7 @@ def test_a_successor_starts_a_new_incarnation_at_the_reported_frontier(start, wi
         other = wires.writer(successor, stream)
         other.open("w2")
         other.advance(9)  # w1 is awaited: nothing completes before it is back
+        # load: nothing else comes, however long one waits
         assert not subscriber.events.poll(0.3) or isinstance(subscriber.events.receive(), m.Heartbeat)
         resumed = wires.writer(successor, stream)
         opened = resumed.open("w1", resume=m.Resume(1, (7,), (7,)))
@@ -237,7 +239,7 @@ def handed_over(stream: Any) -> Any:
     request = urllib.request.Request(
         f"{stream.catalog}/v1/publishers", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)["segments"][0]
 
 

@@ -6,13 +6,14 @@ import socket
 import subprocess
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.protocol import messages as m
 
 
 def run(command, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [command, "serve", *arguments], capture_output=True, text=True, timeout=30, check=False, env=env
+        [command, "serve", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False, env=env
     )
 
 
@@ -82,4 +83,4 @@ def test_a_stop_while_the_catalog_is_away_is_not_held_up(publisher_command, tmp_
     ) as process:  # fmt: skip
         wait_until(lambda: "no catalog answers" in log.read_text())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import zmq
+from tests.patience import PATIENCE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
 
@@ -21,8 +22,8 @@ def test_every_metric_of_the_publisher_is_described_and_none_that_is_not_there(
     hooks = publisher.addresses["http"] + "/v1/segments/0/webhooks"
     body = json.dumps({"callback": "http://127.0.0.1:9/", "subscription": "one"}).encode()
     asked = urllib.request.Request(hooks, body, {"Content-Type": "application/json"})
-    urllib.request.urlopen(asked, timeout=15).close()
-    urllib.request.urlopen(urllib.request.Request(hooks + "/one", method="DELETE"), timeout=15).close()
+    urllib.request.urlopen(asked, timeout=PATIENCE).close()
+    urllib.request.urlopen(urllib.request.Request(hooks + "/one", method="DELETE"), timeout=PATIENCE).close()
     wait_until(lambda: "epochal_publisher_commit_duration_seconds_count" in publisher.get("/metrics")[1])
     wires.line(zmq.DEALER, publisher.addresses["requests"]).raw(b"no message of ours")
     wait_until(lambda: "epochal_publisher_refusals_total{" in publisher.get("/metrics")[1])

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import zmq
+from tests.patience import PATIENCE
 from tests.protocol.recorded import record_all
 
 from epochal.catalog_api.answers import Registration, SegmentGrant, StreamInfo
@@ -43,7 +44,7 @@ async def test_a_snapshot_leaves_behind_the_events_it_stands_for_and_before_all_
     line = wires.line(zmq.SUB, publisher.addresses["events"], prefix=1)
     line.socket.subscribe(b"C" + served.channels.everything.token)
     line.socket.subscribe(b"P" + nonce)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         # The subscription to `P` comes behind that to the channel, and is refused, for nobody has said hello yet.
         while not (served.channels.subscribed and line.poll()):  # noqa: ASYNC110 - libzmq announces neither
             await asyncio.sleep(0.001)

@@ -295,6 +295,7 @@ def test_a_peer_that_left_disturbs_nobody(shared, wires, writer, subscriber, seg
     assert subscriber.next_event().payload == b"a"
 
 
+@pytest.mark.clock
 def test_a_subscriber_that_asks_for_everything_and_reads_nothing_costs_bounded_memory(start, wires):
     stream, publisher = start(history={"retention": {"bytes": "64Mi"}})
     writer = wires.writer(publisher, stream)
@@ -321,4 +322,4 @@ def test_who_stays_is_pushed_to_after_another_has_left(shared, wires, segment, w
     writer = wires.writer(shared.publisher, shared.stream, segment)
     writer.open("w")
     writer.acked(0, b"for who stays")
-    assert stays.events.await_(m.Data, patience=3.0).payload == b"for who stays"
+    assert stays.events.await_(m.Data).payload == b"for who stays"

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 def what_tests_share() -> dict[str, str]:
     """The files that all tests need, by path."""
     paths = [
-        f"tests/{name}.py" for name in ("conftest", "forking", "java", "processes", "run_report", "scheduling", "seeds")
+        f"tests/{name}.py"
+        for name in ("conftest", "forking", "java", "patience", "processes", "run_report", "scheduling", "seeds")
     ]
     return {path: (ROOT / path).read_text() for path in paths}
