@@ -43,6 +43,7 @@ Separate from everything else because the core, the clients, the services and us
     |   +-- Superseded                 a newer publisher owns the segment
     |   +-- BufferFull                 appends come faster than they are acknowledged
     |   +-- ClusterUnavailable         Kubernetes, or a pod in it, cannot be reached now
+    +-- SidecarUnavailable         the sidecar that a writer publishes through is gone, or is another one now
     +-- ClusterError               Kubernetes refuses, or has not, what was asked of it
     +-- ProtocolError              the wire protocol was broken
         +-- LocalProtocolError         by this side: a bug here

@@ -3,24 +3,50 @@
 import asyncio
 import inspect
 import os
+import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE
 
 import epochal
-from epochal.errors import ConfigError, UsageError, WriterClosed
+from epochal.errors import ConfigError, EpochalError, UsageError, WriterClosed
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+ERRORS = {name: kind for name, kind in vars(epochal.errors).items() if isinstance(kind, type) and name[0] != "_"}
 
 
 def test_the_promised_names() -> None:
     assert epochal.__all__ == sorted(epochal.__all__, key=lambda name: (not name[0].isupper(), name))
     promised = {
         "BlockingClient", "BlockingSubscription", "BlockingWriter",
-        "Client", "Cursor", "Data", "Epoch", "EpochAborted", "EpochalError", "FrontierChanged", "Gap", "Position",
+        "Client", "Cursor", "Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Position",
         "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Via", "Writer",
         "__version__", "connect", "connect_blocking", "errors", "traced",
     }  # fmt: skip
+    promised |= {name for name, kind in ERRORS.items() if issubclass(kind, EpochalError)}
     assert set(epochal.__all__) == promised
     assert all(hasattr(epochal, name) for name in promised)
+
+
+def test_every_error_is_caught_by_its_name_at_the_top() -> None:
+    for name, kind in ERRORS.items():
+        if issubclass(kind, EpochalError):
+            assert getattr(epochal, name) is kind
+            assert re.search(rf"\b{name}\b", epochal.errors.__doc__ or ""), f"{name} is not in the tree of errors"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_calls_epochals_is_there(page: Path) -> None:
+    """By `epochal.Name` in its text, and by every `epochal.name` of its programs."""
+    text = page.read_text()
+    named = set(re.findall(r"(?<![\w./-])epochal\.([A-Z]\w*)", text))
+    for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        named |= set(re.findall(r"(?<![\w./-])epochal\.(\w+)", program))
+    modules = {module.name for module in pkgutil.iter_modules(epochal.__path__)}
+    assert not {name for name in named - modules if not hasattr(epochal, name)}
 
 
 @pytest.mark.parametrize("kind", [epochal.Client, epochal.Writer, epochal.Subscription])
