@@ -62,6 +62,8 @@ class Reader:
     frontier: frozenset[Time] = frozenset((0,))
     over: bool = False
     """Whether it ended: what its cursor asked for is gone."""
+    resumed: tuple[Topics, Widenings] | None = None
+    """What was wanted, and promised, when the cursor was taken that it has resumed from."""
 
     # ---- what happens ----
 
@@ -139,9 +141,15 @@ class Reader:
         except CursorError:
             return None
         assert not isinstance(cursor.topics, str), "F9: a digest of a small filter"
-        carried = ALL if cursor.topics is None else Topics(filter(cursor.topics.wants, ALL))
-        self.topics, self.always, self.arrived = topics, self.always & carried & topics, frozenset()
-        self.widenings = Widenings(logs)
+        if self.machine.ready:
+            self.resumed = self.topics, pickle.loads(pickle.dumps(self.widenings))
+        assert self.resumed is not None
+        wanted, promised = self.resumed
+        named = ALL if cursor.topics is None else Topics(filter(cursor.topics.wants, ALL))
+        assert named == wanted, f"F9: {set(wanted)} was wanted, and the cursor says {set(named)}"
+        self.widenings, carried = promised.resumed(wanted, ALL)
+        self.topics, self.arrived = topics, frozenset()
+        self.always &= self.widenings.always(carried) & topics
         self.widenings.change(carried, topics)
         self.frontier = frozenset(cursor.frontier)
         self.machine = machine(logs, topics, cursor)
@@ -208,6 +216,9 @@ class Reader:
                   for each, admitted in seen if each.awaited or admitted != left),
             self.joined & left, self.rejoined & left, self.torn & left,
             self.yielded, self.aborted, self.arrived, self.frontier, self.over,
+            None if self.machine.ready or self.resumed is None else
+            (self.resumed[0], tuple((each.before, frozenset(each.awaited), frozenset(filter(each.admits, left)))
+                                    for each in self.resumed[1].all)),
         )  # fmt: skip
 
     def dump(self) -> bytes:

@@ -8,7 +8,7 @@ from epochal.errors import CursorError
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.effects import Private, SendAnswers
-from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor
+from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor, NewTopics
 from epochal.protocol.subscriber.effects import Began, Request
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
@@ -289,16 +289,82 @@ def test_a_cursor_taken_while_topics_are_new_does_not_say_that_they_are_whole(wi
     stream.publish(0, b"b")
     stream.change(BOTH)
     stream.publish(0, b"a", b"b")
-    assert stream.reader.machine.cursor().topics == A
+    cursor = stream.reader.machine.cursor()
+    assert (cursor.topics, cursor.new_topics) == (BOTH, (NewTopics(A, (1,)),))
     stream.publish(1, b"a")
     stream.writer.advance(1)
-    assert stream.reader.machine.cursor().topics == A  # epoch 0 comes again, and could bring others with it
+    assert stream.reader.machine.cursor().new_topics == (NewTopics(A, (1,)),)  # epoch 0 comes again, without the rest
     stream.reader.machine.only_epochs()
     assert len(stream.reader.epochs()) == 1
     stream.writer.advance(2)
     assert len(stream.reader.epochs()) == 1
     stream.writer.advance(3)
-    assert stream.reader.machine.cursor().topics == BOTH  # no epoch is left that lacks something
+    cursor = stream.reader.machine.cursor()
+    assert (cursor.topics, cursor.new_topics) == (BOTH, ())  # no epoch is left that lacks something
+
+
+@pytest.mark.rule("F9")
+@pytest.mark.parametrize("before", [TopicFilter([]), A])
+def test_what_a_change_has_promised_is_kept_by_a_cursor(wire_up, before):
+    """Epoch 9 begins after the change, and comes whole also to a reader that resumes before it."""
+    stream = Stream(wire_up, before)
+    stream.publish(7, b"a", b"b")
+    stream.change(BOTH)
+    assert list(stream.reader.machine.whole_from()) == [8]
+    stream.publish(9, b"a", b"b")
+    cursor = Cursor.from_json(stream.reader.machine.cursor().to_json())
+    stream.wiring.readers.clear()
+    resumed = stream.join(BOTH, cursor=cursor)
+    assert list(resumed.machine.whole_from()) == [8]
+    stream.publish(9, b"b")
+    stream.writer.advance(10)
+    seventh = [] if before != A else [(7, [b"a0", b"a1"])]
+    assert resumed.epochs() == [*seventh, (9, [b"a0", b"a1", b"b0", b"b0", b"b1", b"b1"])]
+    assert (resumed.machine.saw_whole(7), resumed.machine.saw_whole(8)) == (False, True)
+
+
+@pytest.mark.rule("F9")
+@pytest.mark.parametrize("missed", ["", "1"])
+@pytest.mark.parametrize("added", [[b"x"], [b"y%05d" % n for n in range(MAX_TOPICS // 5)]], ids=["one", "many"])
+def test_a_cursor_of_too_many_topics_that_have_just_changed_is_resumed_with_what_is_wanted(wire_up, added, missed):
+    many = [b"%05d" % n for n in range(MAX_TOPICS // 5)]
+    wanted = TopicFilter([*many, *added])
+    stream = Stream(wire_up, TopicFilter(many))
+    stream.publish(1, many[7], added[0])
+    stream.change(wanted, segments="01".replace(missed, "") if missed else "01")
+    stream.publish(3, many[7], added[0])
+    stream.publish(4, many[7])
+    text = stream.reader.machine.cursor().to_json()
+    cursor = Cursor.from_json(text)
+    assert isinstance(cursor.topics, str)
+    assert len(text) < 1000 or len(added) > 1, "one topic more makes a cursor no longer than that topic"
+    stream.wiring.readers.clear()
+    resumed = stream.join(wanted, cursor=cursor)
+    stream.publish(5, added[0], segments="0")
+    stream.writer.advance(6)
+    old, new = [many[7] + b"0", many[7] + b"1"], [added[0] + b"0", added[0] + b"1"]
+    # While a segment had not answered, nothing was promised: then where it resumes decides, which is before epoch 1.
+    assert resumed.epochs() == [(1, [*old, *new] if missed else old), (3, [*old, *new]), (4, old), (5, new[:1])]
+
+
+@pytest.mark.rule("F9")
+def test_a_cursor_from_amid_a_change_is_resumed_with_less_and_with_more(wire_up):
+    c = TopicFilter([b"a", b"b", b"c"])
+    stream = Stream(wire_up)
+    stream.publish(1, b"b")
+    stream.change(BOTH)
+    stream.publish(2, b"a", b"b", b"c")
+    cursor = Cursor.from_json(stream.reader.machine.cursor().to_json())
+    stream.wiring.readers.clear()
+    less, more, everything = (stream.join(topics, cursor=cursor) for topics in (A, c, None))
+    assert list(less.machine.whole_from()) == [0]
+    stream.publish(3, b"c")
+    stream.writer.advance(4)
+    assert less.epochs() == [(2, [b"a0", b"a1"])]
+    for each in (more, everything):
+        # `c` is judged by where it resumes, which is after epoch 1 has begun and before epoch 2 has.
+        assert each.epochs() == [(2, [b"a0", b"a1", b"b0", b"b1", b"c0", b"c1"]), (3, [b"c0", b"c1"])]
+        assert each.machine.cursor().new_topics == ()
 
 
 @pytest.mark.rule("F9")

@@ -8,20 +8,25 @@ from hypothesis import strategies as st
 
 from epochal.errors import CursorError
 from epochal.protocol.messages import Position
-from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.cursor import Cursor, NewTopics
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 TIMES: st.SearchStrategy[Time] = st.recursive(
     st.integers(0, 2**63 - 1), lambda parts: st.lists(parts, max_size=3).map(tuple), max_leaves=4
 )
 POSITIONS = st.builds(Position, st.integers(0, 2**63 - 1), st.integers(-1, 2**63 - 1))
+PREFIXES = st.lists(st.binary(max_size=2), max_size=3)
+FILTERS = st.builds(TopicFilter, PREFIXES, PREFIXES)
 CURSORS = st.builds(
     Cursor,
     st.text(max_size=20),
     st.dictionaries(st.text(max_size=5), POSITIONS, max_size=4),
     *[st.lists(TIMES, max_size=4).map(tuple)] * 3,
     st.none() | st.lists(TIMES, max_size=4).map(tuple),
+    st.none() | st.text(max_size=9) | FILTERS,
+    st.lists(st.builds(NewTopics, FILTERS, st.none() | st.lists(TIMES, max_size=2).map(tuple)), max_size=2).map(tuple),
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -30,6 +35,8 @@ JSON = st.recursive(
 )
 FORM_2 = {"cursor": 2, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [], "untold": [4]}
 GOOD = {**FORM_2, "cursor": 3, "seen_from": [7]}
+FORM_4 = {**GOOD, "cursor": 4, "topics": [["61"], ["6162"]]}
+FORM_5 = {**FORM_4, "cursor": 5, "new_topics": [[[["61"], []], [7]], [[[], []], None]]}
 FORM_1 = {"cursor": 1, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [4]}
 
 
@@ -47,10 +54,10 @@ def test_garbage_is_a_cursor_error(text):
         Cursor.from_json(text)
 
 
-@given(st.sampled_from(sorted(GOOD)), JSON)
+@given(st.sampled_from(sorted(FORM_5)), JSON)
 def test_a_wrong_field_is_a_cursor_error_or_harmless(field, value):
     try:
-        cursor = Cursor.from_json(json.dumps({**GOOD, field: value}))
+        cursor = Cursor.from_json(json.dumps({**FORM_5, field: value}))
     except CursorError:
         return
     assert Cursor.from_json(cursor.to_json()) == cursor
@@ -65,7 +72,6 @@ def test_nesting_without_end_is_a_cursor_error(text):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"cursor": 4},
         {"cursor": 0},
         {"cursor": True},
         {"stream": 7},
@@ -86,11 +92,23 @@ def test_nesting_without_end_is_a_cursor_error(text):
 def test_each_field_is_checked(wrong):
     with pytest.raises(CursorError) as caught:
         Cursor.from_json(json.dumps({**GOOD, **wrong}))
-    (field,) = ("topics",) if wrong == {"cursor": 4} else wrong
-    reason = "it has no field 'topics'" if wrong == {"cursor": 4} else f"'{field}' should be "
-    assert reason in str(caught.value)
+    (field,) = wrong
+    assert f"'{field}' should be " in str(caught.value)
     assert len(str(caught.value)) < 250
     Cursor.from_json(json.dumps(GOOD))
+
+
+@pytest.mark.parametrize(
+    "new_topics",
+    [None, {}, "abc", [], [[]], [[[["61"], []], 7]], [[[["6"], []], None]], [["61", None]], [[[[], []], [1.5]]]],
+)
+def test_new_topics_are_checked(new_topics):
+    with pytest.raises(CursorError, match="'new_topics' should be an array of pairs"):
+        Cursor.from_json(json.dumps({**FORM_5, "new_topics": new_topics}))
+    with pytest.raises(CursorError, match="no field 'new_topics'"):
+        Cursor.from_json(json.dumps({**FORM_4, "cursor": 5}))
+    with pytest.raises(CursorError, match="no field 'topics'"):
+        Cursor.from_json(json.dumps({**GOOD, "cursor": 4}))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +118,7 @@ def test_each_field_is_checked(wrong):
         ("[1]", "'[1]' is no JSON object"),
         ('{"x":1}', "it has no field 'cursor'"),
         ('{"cursor":4}', "it has no field 'stream'"),
-        ('{"cursor":5}', "'cursor' should be its form, which this version reads from 1 to 4, not 5"),
+        ('{"cursor":6}', "'cursor' should be its form, which this version reads from 1 to 5, not 6"),
         (
             '{"cursor":1,"stream":"uid","positions":[]}',
             """'positions' should be {"SEGMENT": [INCARNATION, SEQ], ...}""",
@@ -126,12 +144,22 @@ def test_a_cursor_of_an_earlier_form_is_still_read_and_written_where_it_says_all
     cursor = Cursor.from_json(json.dumps(FORM_1))
     assert cursor == Cursor("uid", {"0": Position(1, 5)}, (3,), (4,))
     assert json.loads(cursor.to_json()) == {**FORM_1, "cursor": 2, "untold": []}
-    assert json.loads(Cursor.from_json(json.dumps(FORM_2)).to_json()) == FORM_2
+    for text in map(json.dumps, (FORM_2, GOOD, FORM_4, FORM_5, {**FORM_5, "topics": None}, {**FORM_4, "topics": "ab"})):
+        assert json.loads(Cursor.from_json(text).to_json()) == json.loads(text)
+    everything_new = Cursor("uid", {}, (3,), new_topics=(NewTopics(TopicFilter([b"a"], [b"ab"]), (7,)),))
+    assert everything_new.to_json() == (
+        '{"cursor":5,"stream":"uid","positions":{},"frontier":[3],"aborted":[],"untold":[],"seen_from":null,'
+        '"topics":null,"new_topics":[[[["61"],["6162"]],[7]]]}'
+    )
 
 
 @pytest.mark.parametrize(
-    "times", [(((3, 3),), (), ()), ((3,), (-1,), ()), ((3,), (), ((4, 4),)), ((3,), (), (), ((4, 4),))]
-)
+    "times",
+    [
+        (((3, 3),), (), ()), ((3,), (-1,), ()), ((3,), (), ((4, 4),)), ((3,), (), (), ((4, 4),)),
+        ((3,), (), (), None, None, (NewTopics(TopicFilter([]), ((4, 4),)),)),
+    ],
+)  # fmt: skip
 def test_a_cursor_with_times_of_another_shape_is_refused(times):
     with pytest.raises(CursorError, match="does not fit"):
         Subscriber("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, *times))

@@ -4,6 +4,8 @@ The simulated counterpart of the client's subscription: two connections and a `F
 `Subscriber`, and the application's own memory of what it was given.
 """
 
+from copy import deepcopy
+
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
@@ -71,6 +73,7 @@ class Life:
         oracle: Oracle,
         memory: Memory,
         cursor: Cursor | None,
+        stored: tuple[Widenings, Topics] | None = None,
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.relays = relays
@@ -83,7 +86,7 @@ class Life:
         """Since when new topics are awaited in peace."""
         self._before_changes: list[tuple[Times, Topics]] = []
         """At each change, the frontier, and what could be had whole until then."""
-        self._judge_cursor(cursor)
+        self._go_on(cursor, stored)
         self.pushes = memory.pushed
         if memory.reads_epochs:
             self.machine.only_epochs()
@@ -108,16 +111,22 @@ class Life:
 
     # ---- topics ----
 
-    def _judge_cursor(self, cursor: Cursor | None) -> None:
-        """What the cursor does not say that it has whole, must be judged by where it resumes (F9)."""
+    def _go_on(self, cursor: Cursor | None, stored: tuple[Widenings, Topics] | None) -> None:
+        """What was promised of new topics when the cursor was stored still holds; others are judged anew (F9)."""
         memory = self.memory
-        if cursor is None or cursor.topics is None:
+        if cursor is None or stored is None:
             return
-        assert isinstance(cursor.topics, TopicFilter)
-        carried = Topics(filter(cursor.topics.wants, TOPICS))
-        memory.always &= carried
-        if not memory.partial:
-            self.widenings.change(carried, memory.topics)
+        before, topics = stored
+        assert not isinstance(cursor.topics, str), "F9: a digest of a small filter"
+        wanted = ALL if cursor.topics is None else Topics(filter(cursor.topics.wants, TOPICS))
+        if wanted != topics:
+            raise Violation(f"F9: {memory.name} wanted {sorted(topics)}, and its cursor says {sorted(wanted)}")
+        if memory.partial:
+            memory.always &= topics
+            return
+        self.widenings, carried = before.resumed(topics, ALL)
+        memory.always &= self.widenings.always(carried)
+        self.widenings.change(carried, memory.topics)
 
     def change(self, topics: Topics) -> None:
         """Want other topics."""
@@ -581,7 +590,7 @@ class Reader:
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.relays = relays
-        self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join]] | None = None
+        self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join], tuple[Widenings, Topics]] | None = None
         self._slowness = world.random.choice((0.1, 0.3, 1.0, 3.0))
         self.life = Life(world, scenario, nodes, relays, oracle, memory, None)
 
@@ -615,7 +624,8 @@ class Reader:
     def _store(self) -> None:
         memory = self.memory
         cursor = self.life.machine.cursor().to_json()
-        self._stored = cursor, list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins)
+        topics = deepcopy(self.life.widenings), memory.topics
+        self._stored = cursor, list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins), topics
 
     def _suffer(self, passed: float) -> None:
         world, scenario, life = self.world, self.scenario, self.life
@@ -641,20 +651,20 @@ class Reader:
         if self._stored is None:
             memory.over = True  # it never counted; another one joins instead
             return
-        text, yields, aborted, torn, joins = self._stored
+        text, yields, aborted, torn, joins, stored = self._stored
         memory.yields, memory.aborted, memory.torn = list(yields), set(aborted), set(torn)
         memory.joins = list(joins)
         self.world.note(f"{memory.name}: crash, resumes from {text}")
-        self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text))
+        self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text, stored))
 
-    def _resume(self, text: str) -> None:
+    def _resume(self, text: str, stored: tuple[Widenings, Topics]) -> None:
         self.world.count("resumed")
         cursor = Cursor.from_json(text)
         if self.scenario.change_rate and self.memory.reads_epochs and self.world.chance(0.3):
             self.world.count("resumed with other topics")
             self.memory.topics = self.world.random.choice(FILTERS)
             self.memory.always &= self.memory.topics
-        self.life = Life(self.world, self.scenario, self.nodes, self.relays, self.oracle, self.memory, cursor)
+        self.life = Life(self.world, self.scenario, self.nodes, self.relays, self.oracle, self.memory, cursor, stored)
 
     def settle(self) -> None:
         """Read all there is, and say what was seen whole."""

@@ -47,6 +47,25 @@ class Widenings:
             self.all.append(Widened(before & after, after, set(self._segments)))
         return before
 
+    def resumed(self, wanted: Topics, everything: Topics) -> "tuple[Widenings, Topics]":
+        """Those of a life that resumes from a cursor, which was taken now, while `wanted` was wanted.
+
+        With the topics that this life had from the start, or will have as every segment has said: what it does not yet
+        know of new topics is judged again where it resumes (F9).
+        """
+        made = Widenings(self._segments)
+        for each in self.all:
+            if each.awaited:
+                wanted &= each.before
+            else:
+                before = each.before | (everything - wanted)
+                made.all.append(Widened(before, each.after, set(), list(each.standings)))
+        return made, wanted
+
+    def always(self, topics: Topics) -> Topics:
+        """Those of `topics` that are whole in every epoch."""
+        return topics.intersection(*(each.before for each in self.all))
+
     def begin(self, segment: str, standing: Standing, topics: TopicFilter | None) -> None:
         """The batches of `topics` (None: all) come from there on."""
         if self.all:

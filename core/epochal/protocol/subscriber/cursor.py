@@ -10,23 +10,34 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.times import MAX_TIME, Time, from_json, to_json
-from epochal.protocol.topics.filter import TopicFilter
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
 T = TypeVar("T")
 
-_FORM = 4
-"""The newest. Form 3 has no `topics`, form 2 no `seen_from` and form 1 no `untold`.
+_FORM = 5
+"""The newest. Form 4 has no `new_topics`, form 3 no `topics`, form 2 no `seen_from` and form 1 no `untold`.
 
 All are read, and the oldest from 2 on that says all is written.
 """
 
 MAX_TOPICS = 4096
 """Bytes of a filter that a cursor carries; of a larger one it carries a digest (F9)."""
+
+
+class NewTopics(NamedTuple):
+    """Topics that were not wanted at first: all that are wanted and not `kept`.
+
+    They are whole in epochs that `whole_from` reaches, and left out of all others; None where that was not known yet
+    (F8).
+    """
+
+    kept: TopicFilter
+    whole_from: tuple[Time, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +48,9 @@ class Cursor:
     reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
     does not know that yet; the log may begin after their aborts. Of the epochs that `frontier` reaches, only those
     that `seen_from` reaches can be handed out (None: all). The subscriber missed a part of the others (E15), but
-    segments may still accept records at them, so they are not complete. Of epochs not yielded only batches of `topics`
-    can be had whole from here on (None: of all); where those are too much for a cursor it has their digest (F9).
+    segments may still accept records at them, so they are not complete. `topics` are wanted (None: all), as a digest
+    where they are too much for a cursor. `new_topics` says which of them are not whole in every epoch that can still
+    come, and in which epochs they are (F9).
     """
 
     stream: str
@@ -48,10 +60,15 @@ class Cursor:
     untold: tuple[Time, ...] = ()
     seen_from: tuple[Time, ...] | None = None
     topics: TopicFilter | str | None = None
+    new_topics: tuple[NewTopics, ...] = ()
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back, on this machine or another."""
-        form = _FORM if self.topics is not None else 2 if self.seen_from is None else 3
+        form = 2 if self.seen_from is None else 3
+        if self.new_topics:
+            form = _FORM
+        elif self.topics is not None:
+            form = 4
         value: dict[str, Any] = {
             "cursor": form,
             "stream": self.stream,
@@ -63,9 +80,14 @@ class Cursor:
         if form > 2:
             value["seen_from"] = None if self.seen_from is None else [to_json(time) for time in self.seen_from]
         if isinstance(self.topics, TopicFilter):
-            value["topics"] = [[prefix.hex() for prefix in prefixes] for prefixes in self.topics.prefixes]
-        elif self.topics is not None:
+            value["topics"] = _in_hex(self.topics)
+        elif form > 3:
             value["topics"] = self.topics
+        if form > 4:
+            value["new_topics"] = [
+                [_in_hex(new.kept), None if new.whole_from is None else [to_json(time) for time in new.whole_from]]
+                for new in self.new_topics
+            ]
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -87,13 +109,27 @@ class Cursor:
             None
             if form < 3 or (form > 3 and value.get("seen_from", ()) is None)
             else _field(value, "seen_from", _times),
-            _field(value, "topics", _topics) if form > 3 else None,
+            None if form < 4 or (form > 4 and value.get("topics", ()) is None) else _field(value, "topics", _topics),
+            _field(value, "new_topics", _new_topics) if form > 4 else (),
         )
 
 
 def carried(topics: TopicFilter) -> TopicFilter | str:
     """A filter as a cursor carries it: itself, or a digest of it (F9)."""
-    return topics if topics.size + 4 * len(topics) <= MAX_TOPICS else digest(topics)
+    return topics if _length(topics) <= MAX_TOPICS else digest(topics)
+
+
+def kept_of(wanted: TopicFilter, kept: TopicFilter) -> TopicFilter:
+    """The shorter of two filters that say which of `wanted` are `kept`: these, or all but those that are new.
+
+    So one new topic beside a thousand others costs a cursor no more than one alone.
+    """
+    all_but_new = EVERYTHING.without(wanted.without(kept))
+    return min(kept, all_but_new, key=_length)
+
+
+def _length(topics: TopicFilter) -> int:
+    return topics.size + 4 * len(topics)
 
 
 def digest(topics: TopicFilter) -> str:
@@ -148,10 +184,27 @@ def _times(value: Any) -> tuple[Time, ...]:
 
 
 def _topics(value: Any) -> TopicFilter | str:
-    if type(value) is str:
-        return value
-    wanted, rejected = ([bytes.fromhex(prefix) for prefix in prefixes] for prefixes in value)
+    return value if type(value) is str else _filter(value)
+
+
+def _filter(value: Any) -> TopicFilter:
+    wanted, rejected = [[bytes.fromhex(prefix) for prefix in prefixes] for prefixes in value]
     return TopicFilter(wanted, rejected)
+
+
+def _in_hex(topics: TopicFilter) -> list[list[str]]:
+    return [[prefix.hex() for prefix in prefixes] for prefixes in topics.prefixes]
+
+
+def _new_topics(value: Any) -> tuple[NewTopics, ...]:
+    if type(value) is not list or not value:
+        raise ValueError
+    return tuple([_new(pair) for pair in value])
+
+
+def _new(pair: Any) -> NewTopics:
+    kept, whole_from = pair
+    return NewTopics(_filter(kept), None if whole_from is None else _times(whole_from))
 
 
 _NONE = "this is no cursor as Cursor.to_json writes it"
@@ -163,6 +216,7 @@ _FIELDS = {
     "frontier": _ARRAY,
     "aborted": _ARRAY,
     "untold": _ARRAY,
-    "seen_from": f"{_ARRAY}, or null in form 4",
-    "topics": "a digest, or the wanted and the rejected prefixes in hex, as two arrays",
+    "seen_from": f"{_ARRAY}, or null from form 4 on",
+    "topics": "a digest, or the wanted and the rejected prefixes in hex, as two arrays, or null in form 5",
+    "new_topics": "an array of pairs: what is kept, as two arrays like topics, and an array of times or null",
 }

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
+from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain, joint
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor, carried, digest
 from epochal.protocol.subscriber.effects import (
@@ -119,6 +119,8 @@ class Subscriber:
                 seen_from = cursor.frontier if cursor.seen_from is None else cursor.seen_from
                 # By `map`: a loop of compiled code takes times only, and a cursor made by hand may have something else.
                 list(map(shape.check, (*cursor.frontier, *seen_from, *cursor.aborted, *cursor.untold)))
+                for new in cursor.new_topics:
+                    list(map(shape.check, new.whole_from or ()))
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
             self.restrict(JoinFilter(seen_from, (), cursor.aborted))
@@ -126,19 +128,30 @@ class Subscriber:
             self._untold.update(cursor.untold)
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)
-            self._resume_topics(cursor.topics)
+            self._resume_topics(cursor)
 
-    def _resume_topics(self, carried: TopicFilter | str | None) -> None:
-        """What the cursor's topics leave out must be judged by where each segment begins (F9)."""
-        wanted = self._topics.filter
-        if isinstance(carried, str):
-            if wanted is None or digest(wanted) != carried:
+    def _resume_topics(self, cursor: Cursor) -> None:
+        """Keep what the cursor says of topics that were new; others are judged by where each segment begins (F9)."""
+        wanted, then = self._topics.filter, cursor.topics
+        if isinstance(then, str):
+            if wanted is None or digest(wanted) != then:
                 raise CursorError(
                     "the cursor is of a subscription to so many topics that it holds only a digest of them, and that"
                     " is of others than these: resume with the same topics and reject, and change them afterwards"
                 )
-        elif carried is not None and not self._partial and widened(carried, wanted):
-            self._widen(carried)
+            then = wanted
+        if self._partial or (then is None and not cursor.new_topics):
+            return
+        kept = EVERYTHING if then is None else then
+        for known in cursor.new_topics:
+            new = (EVERYTHING if then is None else then).without(known.kept)
+            if known.whole_from is None:
+                kept = kept.without(new)
+            elif widened(EVERYTHING.without(new), wanted):
+                self._topics.resume(new, known.whole_from)
+                self._seen_from = joint([self._seen_from, Antichain(known.whole_from)])
+        if widened(kept, wanted):
+            self._widen(kept if wanted is None else kept.intersection(wanted))
 
     # ---- for the application ----
 
@@ -376,7 +389,7 @@ class Subscriber:
         seen_from = frontier
         for active in self._filters:
             seen_from = seen_from.join(active.frontier(self.shape))
-        topics = self._topics.whole()
+        topics = self._topics.filter
         over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._untold
         aborted = sorted(time for time in over if frontier.less_equal(time))
         return Cursor(
@@ -387,6 +400,7 @@ class Subscriber:
             tuple(sorted(self._untold)),
             None if seen_from == frontier else tuple(seen_from),
             None if topics is None else carried(topics),
+            self._topics.new(self.shape),
         )
 
     def position(self, segment: str) -> m.Position:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, joint
 from epochal.protocol.log.history import SegmentState
+from epochal.protocol.subscriber.cursor import NewTopics, kept_of
 from epochal.protocol.subscriber.epoch_state import BATCH_OVERHEAD
 from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape
@@ -44,6 +45,13 @@ class Widening:
         """Batches of new topics, with their segments, that wait for the other segments."""
         self._joins: list[JoinFilter] = []
 
+    @classmethod
+    def carried(cls, new: TopicFilter, whole_from: Iterable[Time]) -> "Widening":
+        """One that is over, as a cursor has it: the topics `new` are whole in epochs that `whole_from` reaches (F9)."""
+        made = cls(EVERYTHING.without(new), EVERYTHING, (), Antichain())
+        made._joins = [JoinFilter(whole_from)]
+        return made
+
     @property
     def pending(self) -> bool:
         """Whether the state of a segment is awaited."""
@@ -75,6 +83,10 @@ class Widening:
     def frontier(self, shape: TimeShape) -> Antichain:
         """From when on epochs are seen whole with all topics; once not `pending`."""
         return joint([self.seen_from, *(join.frontier(shape) for join in self._joins)])
+
+    def whole_from(self, shape: TimeShape) -> tuple[Time, ...] | None:
+        """In which epochs the new topics are whole: in those that one of these times reaches; None while `pending`."""
+        return None if self._awaited else tuple(joint([join.frontier(shape) for join in self._joins]))
 
     def prune(self, frontier: Antichain) -> bool:
         """Drop what can no longer matter once only times that `frontier` reaches can be handed out.
@@ -115,6 +127,10 @@ class WantedTopics:
         after = EVERYTHING if self.filter is None else self.filter
         self.widenings.append(Widening(before, after, self._segments, seen_from))
 
+    def resume(self, new: TopicFilter, whole_from: Iterable[Time]) -> None:
+        """Of what is wanted, `new` is whole only in epochs that `whole_from` reaches: a cursor says so."""
+        self.widenings.append(Widening.carried(new, whole_from))
+
     def give_up(self) -> Widening | None:
         """The pending widening is replaced by another change."""
         return self.widenings.pop() if self.pending is not None else None
@@ -140,12 +156,16 @@ class WantedTopics:
         """Only times that `frontier` reaches can be handed out from now on, also after a resume."""
         self.widenings = [each for each in self.widenings if each.prune(frontier)]
 
-    def whole(self) -> TopicFilter | None:
-        """The topics that are whole in all epochs that can still come; None for all (F9)."""
-        if self.filter is None and not self.widenings:
-            return None
+    def new(self, shape: TimeShape) -> tuple[NewTopics, ...]:
+        """Which topics are not whole in all epochs that can still come, and in which of these they are (F9)."""
         wanted = EVERYTHING if self.filter is None else self.filter
-        return wanted.intersection(*(widening.before for widening in self.widenings))
+        return tuple(
+            [
+                NewTopics(kept_of(wanted, each.before), each.whole_from(shape))
+                for each in self.widenings
+                if not each.before.covers(wanted)
+            ]
+        )
 
 
 def widened(before: TopicFilter | None, after: TopicFilter | None) -> bool:

@@ -110,6 +110,15 @@ class TopicFilter:
         prefixes = {prefix for each in all_of_them for prefix in each._signs}
         return TopicFilter.of({prefix: all(each._decide(prefix) for each in all_of_them) for prefix in prefixes})
 
+    def without(self, other: "TopicFilter") -> "TopicFilter":
+        """Every topic of this one that is not in `other`.
+
+        >>> TopicFilter([b"a", b"b"]).without(TopicFilter([b"ab"]))
+        TopicFilter(+b'a' -b'ab' +b'b')
+        """
+        prefixes = {*self._signs, *other._signs}
+        return TopicFilter.of({prefix: self._decide(prefix) and not other._decide(prefix) for prefix in prefixes})
+
     @property
     def prefixes(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """The normal form as (wanted, rejected), from which the filter can be made again.

@@ -38,7 +38,8 @@ class Standing:
     """What a cursor says, ready to be compared.
 
     `frontier` reaches every epoch that is not yielded, `seen_from` those of them that can be whole. `aborted` are not
-    reported any more, `untold` are still to be reported. `topics` is a digest, None for all.
+    reported any more, `untold` are still to be reported. `topics` is a digest, and what is not whole of them in every
+    epoch; None for all.
     """
 
     frontier: Antichain
@@ -53,6 +54,8 @@ class Standing:
         frontier = Antichain(cursor.frontier)
         seen_from = frontier if cursor.seen_from is None else Antichain(cursor.seen_from)
         topics = digest(cursor.topics) if isinstance(cursor.topics, TopicFilter) else cursor.topics
+        if cursor.new_topics:
+            topics = f"{topics} {cursor.new_topics!r}"
         return cls(frontier, seen_from, frozenset(cursor.aborted), cursor.untold, topics)
 
 
