@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from epochal.client.encoding.arrow_schemas import to_arrow
 from epochal.client.encoding.columns import key_bytes, maps, plain_type
+from epochal.client.encoding.plain_columns import plain_array
 from epochal.errors import RecordTypeError, TimeShapeError, UsageError
 from epochal.protocol.times import Time
 from epochal.protocol.wire import MAX_TOPIC
@@ -200,8 +201,9 @@ class Payload:
             raise RecordTypeError(f"column {field.name!r} holds null; the stream's field is not nullable")
         if column.type.equals(field.type, check_metadata=True):
             return column
+        plain = plain_array(column, field.name)
         try:
-            return column.cast(field.type)
-        except pa.ArrowInvalid as error:
+            return plain if plain.type.equals(field.type) else plain.cast(field.type)
+        except pa.ArrowException as error:
             detail = f"column {field.name!r} holds what the stream's {field.type} cannot: {error}"
             raise RecordTypeError(detail) from None

@@ -152,6 +152,8 @@ def _carried(path: str, kind: t.DataType, encoding: str) -> Iterator[Problem]:
     """What the encoding cannot carry."""
     match kind:
         case t.StructType():
+            for name in sorted({name for name in kind.names if kind.names.count(name) > 1}):
+                yield Problem(path, f"has the member {name} more than once", "give every member a name of its own")
             for field in kind.fields:
                 yield from _carried(f"{path}.{field.name}", field.dataType, encoding)
         case t.ArrayType():

@@ -2,12 +2,14 @@
 
 import asyncio
 import datetime as dt
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
@@ -148,6 +150,40 @@ async def test_arrow_subscribers_get_record_batches_with_exactly_the_values(
     assert [r for batch in first for r in batch.to_pylist()] == [expected, dict.fromkeys(VALUES)]
     assert [r for batch in second for r in batch.to_pylist()] == [expected]
     assert str(first[0].schema.field("at").type) == "timestamp[us, tz=UTC]"
+    assert isinstance(epochs[0], epochal.Epoch)
+    assert epochs[0].to_pandas()["i64"].tolist() == [2**62, pd.NA]
+
+
+@pytest.mark.parametrize("encoding", ["msgpack", "json"])
+async def test_rows_of_msgpack_and_json_have_exactly_the_values_or_are_refused_by_their_columns(
+    spark: SparkSession, catalog: str, declare: Declare, encoding: str
+) -> None:
+    carries = ("boolean", "tinyint", "bigint", "float", "double", "string", "array<int>")
+    values = {name: value for name, value in VALUES.items() if value[0] in carries or name == "plane"}
+    values["counts"] = ("map<string,bigint>", {"a": 2**62 + 1, "b": None})
+    if encoding == "msgpack":
+        values["raw"] = VALUES["raw"]
+    stream = declare(encoding=encoding, segments=1)
+    where = {"stream": stream, "catalog": catalog, "time": "t", "finish": "true"}
+    row = [value for _, value in values.values()]
+
+    def frame(kinds: dict[str, tuple[str, Any]], rows: list[tuple[Any, ...]]) -> DataFrame:
+        return spark.createDataFrame(
+            rows, ", ".join(["t int", *(f"`{name}` {kind}" for name, (kind, _) in kinds.items())])
+        )
+
+    with pytest.raises(PySparkException) as error:
+        save(frame(VALUES, []), **where)
+    for name in VALUES.keys() - values.keys():
+        assert re.search(rf"{name}.* is .*, which {encoding} cannot carry", str(error.value)), name
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        df = frame(values, [(1, *row), (1, *[None] * len(row))])
+        await asyncio.to_thread(save, df.coalesce(1), **where)
+        (epoch,) = await told(sub)
+    assert isinstance(epoch, epochal.Epoch)
+    assert [*epoch.records()] == [dict(zip(values, row, strict=True)), dict.fromkeys(values)]
+    assert epoch.to_pandas()["i64"].tolist() == [2**62, pd.NA]
 
 
 def test_what_cannot_be_written_is_refused_before_any_task_runs(

@@ -141,6 +141,15 @@ def test_what_an_encoding_cannot_carry_is_refused(encoding: str, refused: set[st
     assert {problem.path for problem in error.value.problems} == refused
 
 
+def test_a_struct_with_two_members_of_one_name_is_refused_by_its_path() -> None:
+    twice = t.StructType([t.StructField("a", t.LongType()), t.StructField("a", t.LongType())])
+    with pytest.raises(ConfigError) as error:
+        check_schema(columns(t=t.LongType(), l=t.ArrayType(twice)), SinkOptions("demo/x", "http://c", "t", "q"))
+    assert {problem.path: problem.reason for problem in error.value.problems} == {
+        "l[]": "has the member a more than once"
+    }
+
+
 def test_the_page_names_every_option_with_its_default_and_where_it_is_used() -> None:
     uses = {(True, True): "both", (True, False): "batch", (False, True): "streaming"}
     rows = re.findall(r"^\| `(\w+)` \| (both|batch|streaming) \| (.*?) \|", PAGE.read_text(), re.M)

@@ -4,7 +4,12 @@ Separate from `frames` because Spark's tasks, which divide their rows themselves
 pyarrow before it is needed.
 """
 
+import numbers
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from epochal.errors import RecordTypeError, UsageError
@@ -39,11 +44,12 @@ def key_bytes(value: Any) -> bytes | None:
 def plain_type(kind: Any) -> Any:
     """The type as a subscriber gets it, from whatever program: instants in UTC, no large types, all nullable.
 
-    Categories become their values, because a batch would carry all of them even if it uses one.
+    Categories become their values, because a batch would carry all of them even if it uses one. `plain_columns` makes
+    the values.
     """
     pa = needs("pyarrow")
     types = pa.types
-    if types.is_dictionary(kind):
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
     if types.is_timestamp(kind):
         return pa.timestamp(kind.unit, kind.tz and "UTC")
@@ -55,6 +61,8 @@ def plain_type(kind: Any) -> Any:
         is_one(kind) for is_one in (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)
     ):
         return pa.list_(plain_type(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(plain_type(kind.value_type), kind.list_size)
     if types.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if types.is_struct(kind):
@@ -63,12 +71,23 @@ def plain_type(kind: Any) -> Any:
 
 
 def maps(rows: Any) -> list[dict[str, Any]]:
-    """A map for each row of a record batch or a table; made in Arrow, several times faster than row by row here."""
+    """A map for each row of a record batch or a table; made in Arrow, several times faster than row by row here.
+
+    Raises `RecordTypeError` for a map that has a key twice.
+    """
     if not rows.num_columns:
         return [{} for _ in range(rows.num_rows)]
     array = rows.to_struct_array()
     # Converting maps to dicts doubles the time, so it is requested only where there are any.
-    found: list[dict[str, Any]] = array.to_pylist(maps_as_pydicts="strict" if _has_map(array.type) else None)
+    try:
+        found: list[dict[str, Any]] = array.to_pylist(maps_as_pydicts="strict" if _has_map(array.type) else None)
+    except (KeyError, ValueError) as error:  # pyarrow replaces its own KeyError by a ValueError about struct members
+        for name in rows.schema.names:
+            try:
+                rows.column(name).to_pylist(maps_as_pydicts="strict")
+            except KeyError:
+                raise RecordTypeError(f"column {name!r} holds a map with a key twice; a record has it once") from None
+        raise RecordTypeError(f"the rows cannot be made records: {error}") from None
     return found
 
 
@@ -80,19 +99,87 @@ def _has_map(kind: Any) -> bool:
 
 def is_carried(kind: Any, encoding: str) -> bool:
     """Whether values of an Arrow type can be written in the encoding as they are."""
+    return uncarried(kind, encoding) is None
+
+
+def uncarried(kind: Any, encoding: str, path: str = "") -> tuple[Any, str] | None:
+    """The first part of a plain type that cannot be written in the encoding as it is, and its path; None if all can."""
     types = needs("pyarrow").types
     if encoding == "arrow":
-        return True
+        return None
     if types.is_struct(kind):
-        return all(is_carried(member.type, encoding) for member in kind)
+        parts = (uncarried(member.type, encoding, f"{path}.{member.name}") for member in kind)
+        return next((part for part in parts if part is not None), None)
     if types.is_list(kind) or types.is_fixed_size_list(kind):
-        return is_carried(kind.value_type, encoding)
-    if types.is_map(kind):
-        return bool(types.is_string(kind.key_type)) and is_carried(kind.item_type, encoding)
-    if types.is_binary(kind) or types.is_fixed_size_binary(kind):
-        return encoding == "msgpack"
+        return uncarried(kind.value_type, encoding, f"{path}[]")
+    if types.is_map(kind) and types.is_string(kind.key_type):
+        return uncarried(kind.item_type, encoding, f"{path}{{}}")
+    if encoding == "msgpack" and (types.is_binary(kind) or types.is_fixed_size_binary(kind)):
+        return None
     plain = (types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_string)
-    return any(is_one(kind) for is_one in plain)
+    return None if any(is_one(kind) for is_one in plain) else (kind, path)
+
+
+def leaves(array: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """The arrays of plain values in an array of a plain type, each with its path; a map's keys are left out."""
+    types = needs("pyarrow").types
+    kind = array.type
+    if types.is_struct(kind):
+        for member, part in zip(kind, array.flatten(), strict=True):
+            yield from leaves(part, f"{path}.{member.name}")
+    elif types.is_map(kind):
+        offsets = array.offsets
+        first, last = (offsets[0].as_py(), offsets[-1].as_py()) if len(array) else (0, 0)
+        yield from leaves(array.items.slice(first, last - first), f"{path}{{}}")
+    elif types.is_list(kind) or types.is_fixed_size_list(kind):
+        yield from leaves(array.flatten(), f"{path}[]")
+    else:
+        yield array, path
+
+
+# ---- Python values that Arrow would take as one type, and change ----
+
+_MIXED = (("booleans", "numbers"), ("text", "bytes"), ("dates", "datetimes"))
+
+
+def mixture(values: Sequence[Any]) -> str:
+    """What Arrow would make one column of by changing some of the values: `text and bytes`; empty if nothing.
+
+    >>> mixture([1, 2.5, None]), mixture(["a", b"a"]), mixture([[True], [1.5]])
+    ('', 'text and bytes', 'booleans and numbers')
+    """
+    kinds = set(map(type, values))
+    families = {_family(kind) for kind in kinds}
+    for one, other in _MIXED:
+        if one in families and other in families:
+            return f"{one} and {other}"
+    if "datetimes" in families and len({value.tzinfo is None for value in values if isinstance(value, datetime)}) > 1:
+        return "datetimes with and without a zone"
+    if any(hasattr(kind, "nanosecond") or hasattr(kind, "nanoseconds") for kind in kinds):  # pandas' own, as objects
+        parts = (getattr(value, "nanosecond", getattr(value, "nanoseconds", 0)) for value in values)
+        if any(parts):
+            return "times with nanoseconds as Python objects"
+    if "lists" in families:
+        inner = chain.from_iterable(value for value in values if isinstance(value, list | tuple))
+        if mixed := mixture(list(inner)):
+            return mixed
+    members: dict[Any, list[Any]] = defaultdict(list)
+    if "mappings" in families:
+        for value in values:
+            if isinstance(value, Mapping):
+                for name, member in value.items():
+                    members[name].append(member)
+    return next((mixed for column in members.values() if (mixed := mixture(column))), "")
+
+
+def _family(kind: type) -> str:
+    if issubclass(kind, bool) or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")):
+        return "booleans"
+    families: tuple[tuple[Any, str], ...] = (
+        (numbers.Number, "numbers"), (str, "text"), ((bytes, bytearray, memoryview), "bytes"),
+        (datetime, "datetimes"), (date, "dates"), ((list, tuple), "lists"), (Mapping, "mappings"),
+    )  # fmt: skip
+    return next((name for classes, name in families if issubclass(kind, classes)), "")
 
 
 def is_alike(given: Any, wanted: Any) -> bool:

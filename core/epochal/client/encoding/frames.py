@@ -14,8 +14,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from epochal.client.encoding.arrow_schemas import to_arrow
-from epochal.client.encoding.columns import is_alike, is_carried, key_bytes, maps, needs, plain_type
+from epochal.client.encoding.columns import is_alike, is_carried, key_bytes, leaves, maps, mixture, needs, uncarried
 from epochal.client.encoding.encodings import MAX_RECORDS
+from epochal.client.encoding.plain_columns import check_members, plain_column
 from epochal.errors import TimeShapeError, UsageError
 from epochal.protocol.times import TimeShape
 from epochal.resources.problems import nearest
@@ -122,10 +123,16 @@ def groups(rows: Rows, place: Callable[[bytes], str]) -> Iterator[Group]:
 
 def _taken(columns: Any, order: Any) -> Any:
     pa = needs("pyarrow")
-    try:
-        return columns.take(order)
-    except pa.ArrowInvalid as error:  # the offsets of text and binary have 32 bits
-        raise UsageError(f"a column holds more than 2 GiB, so append the frame in parts: {error}") from None
+    taken = []
+    for name in columns.column_names:
+        try:
+            taken.append(columns[name].take(order))
+        except pa.ArrowInvalid as error:  # the offsets of text and binary have 32 bits
+            raise UsageError(f"column {name!r} holds more than 2 GiB, so append the frame in parts: {error}") from None
+        except pa.ArrowException as error:
+            kind = columns[name].type
+            raise UsageError(f"column {name!r} is {kind}, of which rows cannot be put in order: {error}") from None
+    return pa.table(taken, schema=columns.schema)
 
 
 def pieces(rows: Any, encoding: str, most: int) -> Iterator[Any]:
@@ -146,22 +153,53 @@ def _table(frame: Any) -> Any:
     if not hasattr(frame, "__arrow_c_stream__"):
         kind = type(frame).__name__
         raise UsageError(f"a frame is a table of pandas (2.2 or newer), polars or Arrow, not {kind}")
+    _check_objects(frame)
     try:
         table = pa.table(frame)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError(f"the frame cannot be read as an Arrow table: {error}") from None
+    except _unreadable() as error:
+        column = _named_unreadable(frame)
+        raise UsageError(f"the frame cannot be read as an Arrow table: {column}{error}") from None
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"column {twice[0]!r} is there more than once; give every column a name of its own")
     return table
 
 
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for a frame, or a column, of which it makes no table."""
+    return (needs("pyarrow").ArrowException, OverflowError, TypeError, ValueError)
+
+
+def _named_unreadable(frame: Any) -> str:
+    """Names the first column that is no Arrow column by itself; empty where none can be asked for."""
+    for name in getattr(frame, "columns", ()):
+        try:
+            needs("pyarrow").table(frame[[name]])
+        except _unreadable():
+            return f"column {name!r}: "
+        except Exception:  # not a frame that gives single columns so
+            break
+    return ""
+
+
+def _check_objects(frame: Any) -> None:
+    """Refuse columns of Python objects that would become other values in Arrow without an error."""
+    library = type(frame).__module__.partition(".")[0]
+    if library == "polars":
+        for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+            if str(kind) == "Object":  # given away as the addresses of the objects
+                raise UsageError(f"column {name!r} holds Python objects, which Arrow has not: cast it")
+    if library == "pandas" and hasattr(frame, "dtypes"):
+        for at, (name, kind) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+            if str(kind) == "object" and (mixed := mixture(frame.iloc[:, at].dropna().tolist())):
+                raise UsageError(f"column {name!r} holds {mixed}, which one column cannot keep apart: cast it")
+
+
 def _plain(table: Any) -> Any:
     """The table with the types that subscribers get, and without what pandas writes beside the columns."""
-    pa = needs("pyarrow")
-    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in table.schema])
-    columns = [_cast(table[field.name], field) for field in schema]
-    return pa.table(columns, schema=schema)
+    for field in table.schema:
+        check_members(field.type, field.name)
+    return needs("pyarrow").table({name: plain_column(table[name], name) for name in table.column_names})
 
 
 def _cast(column: Any, field: Any) -> Any:
@@ -169,9 +207,29 @@ def _cast(column: Any, field: Any) -> Any:
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)
+        cast = column.cast(field.type)
     except pa.ArrowException as error:
         raise UsageError(f"column {field.name!r} is {column.type}, and {field.type} cannot hold it: {error}") from None
+    for given, made in zip(column.chunks, cast.chunks, strict=True):
+        _check_rounding(given, made, field.name)
+    return cast
+
+
+def _check_rounding(given: Any, made: Any, name: str) -> None:
+    """Raise `UsageError` where a cast has rounded: Arrow does so to a smaller float, and refuses all else."""
+    pa, pc = needs("pyarrow"), needs("pyarrow.compute")
+    if not any(pa.types.is_floating(leaf.type) for leaf, _ in leaves(made, name)):
+        return
+    before = {path: leaf for leaf, path in leaves(given, name)}
+    for leaf, path in leaves(made, name):
+        first = before[path]
+        if pa.types.is_floating(first.type) and first.type.bit_width > leaf.type.bit_width:
+            rounded = pc.and_not(pc.not_equal(first, leaf.cast(first.type)), pc.is_nan(first))
+            if pc.any(rounded).as_py():
+                value = first.filter(rounded)[0]
+                raise UsageError(
+                    f"column {path!r} is {first.type}, and {leaf.type} cannot hold it: {value} is rounded; cast it"
+                )
 
 
 def _column(table: Any, name: str, parameter: str) -> Any:
@@ -338,13 +396,15 @@ def _as_declared(column: Any, field: Any, encoding: str) -> Any:
 
 def _check_carried(column: Any, field: Any, encoding: str) -> None:
     pa, pc = needs("pyarrow"), needs("pyarrow.compute")
-    if not is_carried(field.type, encoding):
+    if (found := uncarried(field.type, encoding, field.name)) is not None:
+        kind, path = found
+        part = "" if path == field.name else f" ({path} is {kind})"
         raise UsageError(
-            f"column {field.name!r} is {field.type}, which {encoding} cannot carry: cast it to text or an integer"
+            f"column {field.name!r} is {field.type}, which {encoding} cannot carry{part}: cast it to text or an integer"
         )
-    if encoding == "json" and pa.types.is_floating(field.type):
-        odd = pc.invert(pc.is_finite(column))
-        if pc.any(odd).as_py():
-            raise UsageError(
-                f"column {field.name!r} holds NaN or infinity, which JSON has not: replace it, or use null"
-            )
+    if encoding != "json":
+        return
+    for chunk in column.chunks:
+        for leaf, path in leaves(chunk, field.name):
+            if pa.types.is_floating(leaf.type) and pc.any(pc.invert(pc.is_finite(leaf))).as_py():
+                raise UsageError(f"column {path!r} holds NaN or infinity, which JSON has not: replace it, or use null")

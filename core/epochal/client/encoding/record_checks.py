@@ -70,17 +70,7 @@ class RecordChecks:
         """Whether all are right at first sight; records of unusual types are not, and may be right all the same."""
         if set(map(type, records)) != {dict} or not self._names.issuperset(chain.from_iterable(records)):
             return False
-        for name, kinds, bounds, nested, judge in self._columns:
-            column = list(map(dict.get, records, repeat(name)))
-            if not kinds.issuperset(map(type, column)):
-                return False
-            if bounds is not None:
-                numbers = [value for value in column if value is not None]
-                if numbers and not (bounds[0] <= min(numbers) and max(numbers) <= bounds[1]):
-                    return False
-            if nested and any(map(judge, column)):
-                return False
-        return True
+        return all(_is_right(column, list(map(dict.get, records, repeat(column.name)))) for column in self._columns)
 
     def _judge(self, record: Any) -> str:
         if not isinstance(record, Mapping):
@@ -98,6 +88,26 @@ class RecordChecks:
 def record_checks(schema: Schema | None, encoding: str) -> RecordChecks | None:
     """The checks of a stream's records; None where it declares no fields, or its encoding has none or its own."""
     return RecordChecks(schema, encoding) if schema is not None and encoding in _BINARY else None
+
+
+def value_fault(field: Field, encoding: str, values: Sequence[Any]) -> str:
+    """What is wrong with the first of these values that `field` cannot hold: ` must be int32, not the text 'late'`.
+
+    Empty if all are right; null always is.
+    """
+    column = _column(Field(field.name, field.type, True), encoding)
+    return "" if _is_right(column, values) else next(filter(None, map(column.judge, values)), "")
+
+
+def _is_right(column: _Column, values: Sequence[Any]) -> bool:
+    """Whether these values of a column are right at first sight."""
+    if not column.kinds.issuperset(map(type, values)):
+        return False
+    if column.bounds is not None:
+        numbers = [value for value in values if value is not None]
+        if numbers and not (column.bounds[0] <= min(numbers) and max(numbers) <= column.bounds[1]):
+            return False
+    return not (column.nested and any(map(column.judge, values)))
 
 
 def _column(field: Field, encoding: str) -> _Column:

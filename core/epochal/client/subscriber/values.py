@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epochal.client.encoding.columns import needs
-from epochal.client.encoding.tables import to_table
+from epochal.client.encoding.tables import to_pandas, to_table
 from epochal.client.tracing import processing
 from epochal.protocol.messages import Meta
 from epochal.protocol.times import Time
@@ -111,9 +111,17 @@ class Epoch:
         return to_table(self.records(), self._schema)
 
     def to_pandas(self) -> Any:
-        """The records as a `pandas.DataFrame`, by way of `to_arrow`; raises as that, also where pandas is missing."""
+        """The records as a `pandas.DataFrame`, by way of `to_arrow`, with each value as it is.
+
+        A column of integers or booleans that holds null is of a nullable type of pandas (`Int64`, `boolean`); null in a
+        column of floats is NaN, unless the column holds NaN too: then it is `Float64`. Lists of integers with nulls are
+        arrays of objects.
+
+        Raises as `to_arrow`, also where pandas is missing, and `UsageError` that names a column of which pandas has no
+        type, such as a date after the year 9999.
+        """
         needs("pandas")
-        return self.to_arrow().to_pandas()
+        return to_pandas(self.to_arrow())
 
     def processing(self) -> AbstractContextManager[None]:
         """The OpenTelemetry span `process STREAM` of what is done with this epoch: `with epoch.processing(): ...`.

@@ -267,8 +267,9 @@ class Writer:
         order, and none is advanced to.
 
         Returns once all is acknowledged. The whole frame is checked and encoded before any of it is sent. Raises
-        `UsageError`, `TimeShapeError` or `RecordTypeError`, which name the column, and `UsageError` where pyarrow is
-        not installed; else as `append`, and then some of the batches may be published.
+        `UsageError`, `TimeShapeError` or `RecordTypeError`, which name the column, also one of which a value would
+        change; `UsageError` where pyarrow is not installed; else as `append`, and then some of the batches may be
+        published.
         """
         if (time is None) == (at is None):
             raise UsageError('append_frame takes either time="COLUMN" or at=TIME')
