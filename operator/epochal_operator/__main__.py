@@ -50,6 +50,7 @@ def run(
     port: Annotated[int | None, typer.Option(help="Port of /healthz and /readyz. [default: 8705]")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics. [default: 8706]")] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json. [default: text]")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [default: info]")] = None,
     exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
 ) -> None:
     """Look after streams and relays until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_OPERATOR_*."""
@@ -95,6 +96,7 @@ async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:
     settings = OperatorSettings.read(**given)
     if settings.log_format == "json":
         write_json()
+    logging.getLogger().setLevel(settings.log_level.upper())
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # `handlers` reports what matters
     return await operate(settings, stop, lambda what: print(f"ready {what}", flush=True))
 

@@ -114,9 +114,10 @@ class Actions:
             if refusals.stop(action):
                 continue
             try:
-                match await self._act(of, action):
+                match await self._act(action):
                     case _Outcome.DONE:
                         done.append(action)
+                        await self._report(of, action)
                     case _Outcome.OTHERWISE:
                         refusals.otherwise.append(action)
             except ApiError as error:
@@ -125,7 +126,14 @@ class Actions:
                 refusals.add(action, error.message)
         return tuple(done), refusals
 
-    async def _act(self, of: Object, action: ClusterAction) -> _Outcome:
+    async def _report(self, of: Object, action: ClusterAction) -> None:
+        """One line of the log and one event: what was done to what, and why."""
+        name = f"{action.item['kind']} {action.item['metadata']['name']}"
+        whose = "{namespace}/{name}".format_map(of["metadata"])
+        logger.info("%s: %s %s: %s", whose, action.reason, name, action.why)
+        await self.reporter.event(of, News(action.reason, f"{name}: {action.why}", is_warning=False))
+
+    async def _act(self, action: ClusterAction) -> _Outcome:
         """Do one thing. Raises `ApiError` for refusals, unless there is something else than was known."""
         try:
             match action:
@@ -134,7 +142,7 @@ class Actions:
                 case Apply(item, uid):
                     return await self._apply(item, uid)
                 case Delete():
-                    await self._delete(of, action)
+                    await self._delete(action)
         except ApiError as error:
             if error.status not in (404, 409) or (error.status == 404 and isinstance(action, Create)):
                 raise
@@ -158,16 +166,13 @@ class Actions:
         is_same = known is not None and known["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
         return _Outcome.SAME if is_same else _Outcome.DONE
 
-    async def _delete(self, of: Object, action: Delete) -> None:
+    async def _delete(self, action: Delete) -> None:
         item = action.item
         left = await self.api.delete(item, action.preconditions)
         if left is None:
             self.cache.drop(item)
         else:
             self.cache.put(left)
-        name = f"{item['kind']} {item['metadata']['name']}"
-        logger.info("%s: deleted %s: %s", of["metadata"]["name"], name, action.why)
-        await self.reporter.event(of, News("Deleted", f"{name}: {action.why}", is_warning=False))
 
     async def refresh(self, item: Object) -> Object | None:
         """Ask the API server how an object is, and know it from now on."""

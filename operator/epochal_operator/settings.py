@@ -133,6 +133,8 @@ class OperatorSettings(ServiceSettings):
     """Of /metrics."""
     log_format: Literal["text", "json"] = "text"
     """`json` writes one object a line, for who collects logs."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """By default each action is a line: what was done, why, and who had changed what was put back."""
 
     @property
     def operator(self) -> str:

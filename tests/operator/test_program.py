@@ -1,5 +1,6 @@
 """The command, its settings, and that a folder called operator hides nothing."""
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.resources.definitions import all_crds
+from epochal_operator import __main__ as program
 from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import JsonLines
 
@@ -53,6 +55,26 @@ def test_without_a_cluster_it_says_so_in_a_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"epochal-operator: no kubeconfig: there is no {tmp_path / 'none'}; ")
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("given", ["warning", "debug", None])
+async def test_the_level_of_the_log_is_as_set(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
+    before, found = logging.getLogger().level, []
+
+    async def operate(*_: object) -> int:
+        found.append(logging.getLogger().level)
+        return 0
+
+    monkeypatch.setattr(program, "operate", operate)
+    kopf = logging.getLogger("kopf").level
+    try:
+        await program._run(asyncio.Event(), {"catalog": "http://c:1", "image": "i", "log_level": given})
+    finally:
+        logging.getLogger().setLevel(before)
+        logging.getLogger("kopf").setLevel(kopf)
+    assert found == [logging.getLevelName((given or "info").upper())]
+    with pytest.raises(ConfigError, match="log_level"):
+        OperatorSettings.read(catalog="http://c:1", image="i", log_level="loud")
 
 
 def test_a_line_of_the_log_is_an_object() -> None:

@@ -240,7 +240,7 @@ def _volume(stream: ClusterStream, segment: str) -> Object:
     }
 
 
-_WHOLE = frozenset(("selector", "podSelector", "ingress"))
+WHOLE = frozenset(("selector", "podSelector", "ingress"))
 """What is compared whole: with a label more a selector selects less, such as nothing; with a peer more a policy lets
 more in. All of it is drawn, no default is left to the API server."""
 _AMOUNTS = frozenset(("requests", "limits"))
@@ -260,16 +260,17 @@ def covers(drawn: Any, live: Any) -> bool:
     True
     """
     if isinstance(drawn, dict):
-        return isinstance(live, dict) and all(_covers_field(name, value, live) for name, value in drawn.items())
+        return isinstance(live, dict) and all(covers_field(name, value, live) for name, value in drawn.items())
     if isinstance(drawn, list):
         return isinstance(live, list) and all(any(covers(item, other) for other in live) for item in drawn)
     return bool(drawn == live)
 
 
-def _covers_field(name: str, drawn: Any, live: Object) -> bool:
+def covers_field(name: str, drawn: Any, live: Object) -> bool:
+    """Whether one field is there as it was drawn."""
     if name not in live:
         return _is_nothing(drawn)
-    if name in _WHOLE:
+    if name in WHOLE:
         return bool(drawn == live[name])
     if name in _AMOUNTS:
         there = live[name]

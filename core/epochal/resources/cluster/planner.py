@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from epochal.resources.cluster.changes import repair
 from epochal.resources.cluster.children import covers, differing, grown
 from epochal.resources.cluster.repacking import PodSlot, Repacking, slot_of
 from epochal.resources.cluster.stream import CATALOG_UID, HASH, SEGMENTS, SETTINGS, ClusterStream, is_terminating, key
@@ -44,6 +45,12 @@ class Create:
     """Make this object; if there is one of its name by now, look at it again."""
 
     item: Object
+    why: str = "there was none"
+
+    @property
+    def reason(self) -> str:
+        """The reason of the event about it."""
+        return "Created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,9 @@ class Apply:
 
     item: Object
     uid: str
+    why: str = ""
+    reason: str = "Changed"
+    """Of the event about it: `PutBack` if someone else had changed the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,11 @@ class Delete:
 
     item: Object
     why: str
+
+    @property
+    def reason(self) -> str:
+        """The reason of the event about it."""
+        return "Deleted"
 
     @property
     def preconditions(self) -> dict[str, str]:
@@ -242,9 +257,14 @@ def _plan_one(planning: _Planning, item: Object) -> None:
     elif is_volume:
         planning.not_in_effect |= differing(item, found)
         if bigger := grown(item, found):
-            planning.actions.append(Apply(bigger, found["metadata"]["uid"]))
+            planning.actions.append(Apply(bigger, found["metadata"]["uid"], "history.storage.size has grown"))
     elif not covers(item, found):
-        planning.actions.append(Apply(item, found["metadata"]["uid"]))
+        planning.actions.append(_apply(item, found))
+
+
+def _apply(item: Object, found: Object) -> Apply:
+    reason, why = repair(item, found)
+    return Apply(item, found["metadata"]["uid"], why, reason)
 
 
 def _lost_with(planning: _Planning, claim: str, found: Object | None) -> list[str]:
@@ -305,7 +325,7 @@ def _keep(planning: _Planning, there: _Pods, marks: Object, pod: Object) -> None
     if not _is_current(marks, pod):
         there.outdated.append(pod)
     elif not covers(_marks(marks), pod):
-        planning.actions.append(Apply(_marks(marks), pod["metadata"]["uid"]))
+        planning.actions.append(_apply(_marks(marks), pod))
 
 
 def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
