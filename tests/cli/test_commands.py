@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.local.child import console_script
 
@@ -155,9 +156,9 @@ def test_bytes_pass_through_pipes(declared, catalog: str) -> None:
     """What `sub --raw` prints is what `pub` read, also without a newline at the end, and from a file."""
     stream = declared("bytes")
     command = [console_script("epochal"), "pub", stream, "--catalog", catalog, "-t", "0", "-k", "k", "--finish"]
-    subprocess.run(command, input="one\nzwö\n\nlast".encode(), check=True, timeout=30)
+    subprocess.run(command, input="one\nzwö\n\nlast".encode(), check=True, timeout=PATIENCE)
     command = [console_script("epochal"), "sub", stream, "--catalog", catalog, "--since", "start", "--raw", "--epochs"]
-    result = subprocess.run(command, capture_output=True, check=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
     assert result.stdout == "one\nzwö\n\nlast\n".encode()
 
 
@@ -198,6 +199,6 @@ def test_ctrl_c_ends_a_subscription_with_130(declared, catalog: str) -> None:
         assert sub.stderr is not None
         sub.stderr.readline()  # the first frontier: it has joined
         sub.send_signal(signal.SIGINT)
-        _, err = sub.communicate(timeout=20)
+        _, err = sub.communicate(timeout=PATIENCE)
     assert sub.returncode == 130
     assert b"Traceback" not in err

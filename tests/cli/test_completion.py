@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.cli.commands import completion
 from epochal.local.child import console_script
@@ -21,7 +22,7 @@ ask epochal sub "$2"
 def test_bash_completes_commands_kinds_options_and_streams(run, declared, catalog: str) -> None:
     stream = declared(segments=1)
     command = ["bash", "-c", ASK, "bash", console_script("epochal"), stream[:-2]]
-    result = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
+    result = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True, text=True)
     assert result.stdout.splitlines() == ["describe", "publishers", "--epochs", stream]
     assert result.stderr == ""
 

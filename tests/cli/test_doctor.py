@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.cli.commands import doctor
 from epochal.cli.commands.listed_kinds import PUBLISHERS
@@ -57,7 +58,7 @@ async def test_what_is_no_publisher_is_told(unused_tcp_port: int) -> None:
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert "not as a publisher" in str(await probes.reach(f"tcp://127.0.0.1:{port}", "ingest", 5.0))
         assert "refused" in str(await probes.reach(f"tcp://127.0.0.1:{unused_tcp_port}", "requests", 5.0)).lower()
         assert "is no address" in str(await probes.reach("nonsense", "events", 1.0))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.local.child import console_script
 
@@ -24,7 +25,7 @@ def certificate(tmp_path: Path) -> Path:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", file, "-out", f"{file}.crt"],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=PATIENCE,
     )  # fmt: skip
     with file.open("a") as both:
         both.write(Path(f"{file}.crt").read_text())
@@ -62,7 +63,7 @@ def port(certificate: Path) -> Iterator[int]:
 def _list(url: str, trusted: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SSL_CERT_FILE": str(trusted), "SSL_CERT_DIR": os.devnull}
     command = [console_script("epochal"), "get", "streams", "--catalog", url, "--timeout", "0"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
 
 
 @pytest.mark.parametrize("scheme", ["https", "HTTPS"])
@@ -91,7 +92,7 @@ finally:
 """
     environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_DIR"}
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**environment, "SSL_CERT_FILE": str(certificate)},
     )  # fmt: skip
     assert result.stderr.splitlines()[-2:] == [f"0 {certificate}", ""]

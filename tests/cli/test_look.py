@@ -10,6 +10,7 @@ import time
 
 import pytest
 import yaml
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.blockers import HeldBack
 from epochal.cli.commands.describe import print_stream
@@ -19,7 +20,7 @@ from epochal.local.child import console_script
 
 def once_writers_have_left(run, stream: str) -> list[str]:
     """The rows of the stream's writers, once its publishers have reported that none is open: at their next renewal."""
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + PATIENCE * 2
     while True:
         _, *rows = run("get", "writers", stream).out.splitlines()
         if all(row.split()[-1] == "no" for row in rows) or time.monotonic() > deadline:
@@ -150,7 +151,7 @@ def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: s
         while json.loads(watching.stdout.readline())["segments"][0]["lower"] != [7]:
             pass
         watching.send_signal(signal.SIGINT)
-        _, err = watching.communicate(timeout=20)
+        _, err = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == 130
     assert err == ""
 

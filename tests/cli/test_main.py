@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.cli.failures import ExitStatus, describe, status_of
 from epochal.errors import (
@@ -106,7 +107,7 @@ def test_wrong_usage_is_told_in_plain_words(epochal, arguments: list[str], told:
 )
 def test_what_starts_loads_nothing_that_only_others_need(module: str, needless: set[str]) -> None:
     code = f"import sys, epochal.cli.{module}; print(*{needless} & sys.modules.keys())"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert result.stdout == "\n"
 
 
@@ -123,7 +124,7 @@ finally:
     needless = {{"epochal.protocol.messages", "importlib.metadata", "pydantic", "rich", "yaml", "zmq"}}
     print(*needless & sys.modules.keys(), file=sys.stderr)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert result.stderr.splitlines()[-1] == "", result.stderr
 
 
@@ -148,7 +149,7 @@ def test_a_missing_file_is_told(epochal) -> None:
 
 def test_a_closed_pipe_is_no_noise() -> None:
     command = f"{console_script('epochal')} --help | true; exit ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=30, check=False)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=PATIENCE, check=False)
     assert result.stderr == b""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.local.child import console_script
 
@@ -23,7 +24,7 @@ def published_and_killed(run, manifest, catalog: str, name: str, timeout: str) -
         assert pub.stdin is not None
         pub.stdin.write(RECORDS)
         pub.stdin.flush()
-        subprocess.run([*following, "--catalog", catalog], capture_output=True, timeout=60, check=True)
+        subprocess.run([*following, "--catalog", catalog], capture_output=True, timeout=PATIENCE, check=True)
         pub.kill()
     return stream
 
@@ -59,6 +60,6 @@ def test_the_same_writer_that_comes_back_in_time_goes_on(run, manifest, catalog:
     stream = published_and_killed(run, manifest, catalog, "killed-and-back", "30s")
     rest = '{"h": 2, "n": 4}\n{"h": 3, "n": 5}\n'
     command = [console_script("epochal"), "pub", stream, "--time-field", "h", "--in-order", "--writer", "w1"]
-    subprocess.run([*command, "--finish", "--catalog", catalog], input=rest.encode(), timeout=60, check=True)
+    subprocess.run([*command, "--finish", "--catalog", catalog], input=rest.encode(), timeout=PATIENCE, check=True)
     told = events(stream, catalog, "--epochs")
     assert [[record["n"] for record in epoch["records"]] for epoch in told] == [[1, 2], [3, 4], [5]]

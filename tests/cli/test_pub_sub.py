@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.local.child import console_script
 
@@ -112,7 +113,7 @@ def test_what_advance_leaves_open_is_said(run, declared) -> None:
 def test_a_bad_line_of_standard_input_tells_what_was_published(declared, run, catalog: str) -> None:
     stream = declared(segments=1)
     command = [console_script("epochal"), "pub", stream, "-t", "1", "--advance", "2", "--catalog", catalog]
-    result = subprocess.run(command, input=b"1\n2\nno\n4\n", capture_output=True, timeout=30, check=False)
+    result = subprocess.run(command, input=b"1\n2\nno\n4\n", capture_output=True, timeout=PATIENCE, check=False)
     assert (result.returncode, result.stdout) == (2, b"")
     told, error = result.stderr.decode().splitlines()
     assert told == "2 records are published (up to standard input:2); nothing was advanced or finished"
@@ -129,9 +130,9 @@ def test_ctrl_c_keeps_what_was_read(declared, run, catalog: str) -> None:
         pub.stdin.write(b"1\n2\n")
         pub.stdin.flush()
         follow = [console_script("epochal"), "sub", stream, "--since", "start", "--count", "2", "--catalog", catalog]
-        subprocess.run(follow, capture_output=True, timeout=30, check=True)
+        subprocess.run(follow, capture_output=True, timeout=PATIENCE, check=True)
         pub.send_signal(signal.SIGINT)
-        _, err = pub.communicate(timeout=30)
+        _, err = pub.communicate(timeout=PATIENCE)
     assert pub.returncode == 130
     assert err == b"2 records are published (up to standard input:2); nothing was advanced or finished\n"
     assert run("pub", stream, "--finish").status == 0
@@ -161,7 +162,7 @@ def test_wait_tells_of_each_record_before_the_next_is_read(declared, run, catalo
 def test_wait_stops_at_what_is_wrong_and_says_up_to_where(run, declared, catalog: str) -> None:
     stream = declared(segments=1)
     command = [console_script("epochal"), "pub", stream, "-t", "1", "--wait", "--catalog", catalog]
-    result = subprocess.run(command, input=b"1\n2\nno\n", capture_output=True, timeout=30, check=False)
+    result = subprocess.run(command, input=b"1\n2\nno\n", capture_output=True, timeout=PATIENCE, check=False)
     told = [json.loads(line)["where"] for line in result.stdout.splitlines()]
     assert (result.returncode, told) == (2, ["standard input:1", "standard input:2"])
     assert b"2 records are published (up to standard input:2)" in result.stderr
@@ -223,7 +224,7 @@ def test_a_signal_leaves_the_cursor(run, declared, tmp_path: Path, number: signa
         assert sub.stdout is not None
         assert sub.stdout.readline() == b"1\n"
         sub.send_signal(number)
-        _, err = sub.communicate(timeout=20)
+        _, err = sub.communicate(timeout=PATIENCE)
     assert (sub.returncode, err) == (128 + number, b"epoch 1 complete\n")
     assert run("pub", stream, "-t", "2", "2", "--finish").status == 0
     assert run("sub", stream, "--since", saved, "--epochs", "--raw").out == "2\n"
@@ -241,7 +242,7 @@ def test_a_signal_that_is_ignored_ends_nothing(run, declared) -> None:
         assert run("pub", stream, "-t", "2", "2", "--advance", "3").status == 0
         assert sub.stdout.readline() == b"2\n"
         sub.terminate()
-        assert sub.wait(timeout=20) == 128 + signal.SIGTERM
+        assert sub.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
 
 
 @pytest.mark.rule("E20")
@@ -290,7 +291,7 @@ def test_what_was_lost_for_good_is_printed_while_no_epoch_comes_and_before_the_n
             after = max(gap["below"], default=1) + 1
             assert run("pub", stream, "-t", str(after), "2", "--finish").status == 0
             assert json.loads(json_sub.stdout.readline()) == {"kind": "epoch", "time": after, "records": [2]}
-            assert (json_sub.wait(timeout=20), text_sub.wait(timeout=20)) == (0, 0)
+            assert (json_sub.wait(timeout=PATIENCE), text_sub.wait(timeout=PATIENCE)) == (0, 0)
         finally:
             json_sub.kill()
             text_sub.kill()
@@ -312,7 +313,7 @@ def test_a_reader_that_goes_ends_the_subscription_at_once(run, declared, catalog
     assert run("pub", stream, "-t", "1", "1").status == 0
     line = f"{console_script('epochal')} sub {stream} --since start --catalog {catalog}"
     script = f"{line} | head -1; echo ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=30, check=True)
+    result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=PATIENCE, check=True)
     assert result.stdout == b"1\t1\n141\n"
     assert b"rror" not in result.stderr
 
@@ -323,5 +324,5 @@ def test_a_reader_that_goes_is_told_apart_from_a_failure(run, declared, catalog:
     assert run("pub", stream, "-t", "1", "--text", *"abc").status == 0
     line = f"EPOCHAL_CATALOG={catalog} {console_script('epochal')} {command.format(stream=stream)}"
     script = f"{line} | true; echo ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=30, check=True)
+    result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=PATIENCE, check=True)
     assert (result.stdout, b"rror" in result.stderr) == (b"141\n", False)

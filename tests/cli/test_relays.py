@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
 from epochal.cli.commands import doctor
@@ -20,7 +21,7 @@ DEAD = RelayAddresses("tcp://127.0.0.1:1", "tcp://127.0.0.1:1")
 async def register(url: str, stream: str, key: str, addresses: RelayAddresses | None = None, **report: Any) -> None:
     """A relay of a stream, by default at its publisher's addresses."""
     async with CatalogClient(url) as catalog:
-        info = await catalog.lookup(*stream.split("/"), wait=30)
+        info = await catalog.lookup(*stream.split("/"), wait=PATIENCE)
         owner = info.segments[0].publisher
         assert owner is not None
         own = RelayAddresses(owner.addresses["events"], owner.addresses["requests"])

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.requests import ReportedHolder, SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
@@ -96,7 +97,7 @@ def test_a_terminal_is_told_what_will_happen_and_asked(publisher: Publisher, ans
     ours, theirs = pty.openpty()
     command = [console_script("epochal"), "release", publisher.stream, "w1"]
     os.write(ours, f"{answer}\n".encode())
-    asked = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
+    asked = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=PATIENCE)
     os.close(ours)
     os.close(theirs)
     assert asked.returncode == status, asked.stderr
@@ -111,7 +112,7 @@ def test_a_terminal_is_not_asked_about_a_writer_that_is_not_waited_for(publisher
     publisher("w1")
     ours, theirs = pty.openpty()
     command = [console_script("epochal"), "release", publisher.stream, "w2"]
-    refused = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=PATIENCE)
     os.close(ours)
     os.close(theirs)
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from tests.patience import PATIENCE
 
 import epochal as library
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
@@ -271,7 +272,7 @@ class Terminal:
 
     def wait(self, pattern: str) -> str:
         """The first line of a screen that `pattern` is found in."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             if found := [line for line in self.frame() if re.search(pattern, line)]:
                 return found[0]
@@ -282,10 +283,10 @@ class Terminal:
         """The exit status, once the terminal is as it was before."""
         reader = threading.Thread(target=self._drain)
         reader.start()
-        status = self.process.wait(30)
+        status = self.process.wait(PATIENCE)
         assert termios.tcgetattr(self.theirs) == self.before, "the terminal is as it was"
         os.close(self.theirs)
-        reader.join(10)
+        reader.join(PATIENCE)
         assert self.seen.rstrip().endswith(LEAVE), self.seen[-200:]
         assert b"\x1b[?25h" in self.seen, "the cursor is back"
         return status

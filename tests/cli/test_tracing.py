@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 
 import pytest
+from tests.patience import PATIENCE
 from tests.tracing.receiver import attributes, receiving
 
 from epochal.local.child import console_script
-
-PATIENCE = 60.0
 
 
 async def run(endpoint: str, *command: str) -> tuple[int, str, str]:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 from tests.processes import children, runs, until_ended
 
 from epochal.client.catalog.catalog import CatalogClient
@@ -27,7 +28,7 @@ async def up(data: Path, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.P
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             yield process, (await process.stdout.readline()).decode()
     finally:
         if process.returncode is None:
@@ -58,7 +59,7 @@ async def test_a_signal_while_starting_stops_everything(tmp_path: Path) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not (started := children(process.pid)):  # noqa: ASYNC110 - nothing tells of a stranger's children
             await asyncio.sleep(0.01)
         process.send_signal(signal.SIGTERM)

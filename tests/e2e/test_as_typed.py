@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 from tests.processes import children, runs
 
 from epochal.local.child import console_script
@@ -40,7 +41,7 @@ async def test_up_apply_sub_pub_and_ctrl_c(tmp_path: Path) -> None:
     up = await start("up", "--data", str(data), "--port", "0")
     assert up.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             url = (await up.stdout.readline()).decode().split()[2]
             port = int(re.findall(r":([0-9]+)", url)[-1])
             apply = await start("apply", "-f", str(manifest), EPOCHAL_CATALOG=url)

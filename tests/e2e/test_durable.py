@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import HistoryTruncated, StreamGone
@@ -19,7 +20,7 @@ def expected(epochs: range, records: int) -> list[tuple[int, list[int]]]:
 async def read(sub: epochal.Subscription, count: int) -> list[tuple[int, list[int] | None]]:
     """The next `count` epochs; None for the records of one that was aborted."""
     seen: list[tuple[int, list[int] | None]] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         async for epoch in sub.epochs():
             seen.append((epoch.time, sorted(epoch.records()) if isinstance(epoch, epochal.Epoch) else None))
             if len(seen) == count:
@@ -129,7 +130,7 @@ async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_boun
         kill(services.publishers(stream))  # memory is empty afterwards: all comes from the disk
         async with client.subscribe(stream, since="start") as sub:
             seen = []
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 async for epoch in sub.epochs():
                     assert isinstance(epoch, epochal.Epoch)
                     assert list(epoch.records()) == [epoch.time.to_bytes(4, "big") * 15_000]
@@ -147,7 +148,7 @@ async def test_a_writer_hears_at_once_that_its_stream_was_deleted(services) -> N
     stream = await services.stream(**STORED)
     async with epochal.connect(services.url) as client:
         with pytest.raises(StreamGone):  # noqa: PT012 - leaving the block tells it as well
-            async with client.writer(stream, writer_id="w") as writer, asyncio.timeout(20):
+            async with client.writer(stream, writer_id="w") as writer, asyncio.timeout(PATIENCE):
                 await services.delete(stream)
                 while True:
                     await writer.append(writer.held[0], [1])

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 WRITER = """
 import asyncio, json, random, sys, epochal
@@ -75,7 +76,7 @@ async def watch(services, stream: str, writers: list[str], times: list[tuple[obj
     publishing = [await services.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
     reading = [await services.run(READERS, stream, str(EACH), str(len(times)), str(seed)) for seed in range(PROCESSES)]
     children = (*publishing, *reading)
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(PATIENCE * 3):
         for child in children:
             assert await child.stdout.readline() in (b"open\n", b"ready\n")
         for beat in range(len(times) + AHEAD):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.seeds import fresh_seed
 
 import epochal
@@ -47,7 +48,7 @@ async def test_each_alert_is_there_once_whenever_the_program_is_killed(services,
             env={**os.environ, "EPOCHAL_CATALOG": services.url}, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE * 2):
             while line := await process.stdout.readline():
                 printed.append(int(line))
                 if kills and len(printed) > kills[0]:

@@ -6,6 +6,7 @@ import signal
 from contextlib import suppress
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.subscriber.values import Event
@@ -34,7 +35,7 @@ async def test_one_of_two_publishers_is_killed(services) -> None:
         os.kill(killed, signal.SIGKILL)
         while not (sub._machine._segments["0"].down and watching._machine._segments["0"].down):  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(AppendsLost, match="restarted"):  # noqa: PT012 - which of them meets it is a matter of time
                 # Nothing is appended meanwhile: what is under way when a subscriber comes back is not for it (E15).
                 while True:
@@ -101,7 +102,7 @@ async def test_every_publisher_is_killed_while_many_read_and_write(services) -> 
 
     over = asyncio.Event()
     readers: list[list[epochal.Epoch | epochal.EpochAborted]] = [[] for _ in range(10)]
-    async with epochal.connect(services.url) as client, asyncio.TaskGroup() as tasks, asyncio.timeout(60):
+    async with epochal.connect(services.url) as client, asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE):
         for seen in readers:
             tasks.create_task(read(client, seen))
         for name in ("a", "b"):
@@ -135,7 +136,7 @@ async def test_a_publisher_that_stood_still_goes_on(services) -> None:
             os.kill(publisher, signal.SIGSTOP)
             await asyncio.sleep(4)  # longer than a writer's time-out: its silence was not heard
             os.kill(publisher, signal.SIGCONT)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await writer.append(0, ["after"])
                 await writer.finish()
                 (epoch,) = [epoch async for epoch in sub.epochs()]

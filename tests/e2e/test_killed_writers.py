@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import WriterFenced
@@ -38,7 +39,7 @@ async def test_its_epoch_is_aborted_after_the_time_out(services) -> None:
             child.kill()
             await holder.advance(5)
             epochs = sub.epochs()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 assert (await anext(epochs)).time == 0
                 assert await anext(epochs) == epochal.EpochAborted(1)
             async with client.subscribe(stream, since="start") as late:
@@ -64,7 +65,7 @@ async def test_the_last_writer_keeps_the_stream_from_completing(services) -> Non
         await child.stdout.readline()
         child.kill()
         epochs = sub.epochs()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             assert (await anext(epochs)).time == 0
             assert await _told(sub) == [epochal.EpochAborted(1)]
         async with client.writer(stream, writer_id="x") as writer:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.catalog_api.answers import SegmentInfo
@@ -28,7 +29,7 @@ async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records
         client.subscribe(stream) as live,
         client.writer(stream, writer_id="w1") as w1,
         client.writer(stream, writer_id="w2") as w2,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await live.ready.wait()
         seen: dict[epochal.Subscription, Seen] = {live: []}
@@ -61,7 +62,7 @@ async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records
 async def test_a_complete_stream_of_which_nothing_is_left_is_not_taken_for_an_empty_one(services) -> None:
     stream = await services.stream()
     (publisher,) = services.publishers(stream)
-    async with epochal.connect(services.url) as client, asyncio.timeout(60):
+    async with epochal.connect(services.url) as client, asyncio.timeout(PATIENCE):
         async with client.writer(stream) as writer:
             await writer.append(0, ["lost"])
             await writer.finish()
@@ -86,7 +87,7 @@ async def test_a_complete_stream_of_which_nothing_is_left_is_not_taken_for_an_em
 async def test_one_segment_that_lost_all_is_enough_for_no_epoch_to_be_whole(services) -> None:
     stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
     first, _ = services.publishers(stream)
-    async with epochal.connect(services.url) as client, asyncio.timeout(60):
+    async with epochal.connect(services.url) as client, asyncio.timeout(PATIENCE):
         async with client.writer(stream) as writer:
             await writer.append(0, ["a", "b"])
             await writer.finish()
@@ -138,7 +139,7 @@ async def test_no_halves_are_left_of_epochs_that_were_completed_and_not_yet_repo
     async with (
         epochal.connect(services.url) as client,
         client.subscribe(stream, since="start") as live,
-        asyncio.timeout(90),
+        asyncio.timeout(PATIENCE),
     ):
         await live.ready.wait()
         given: Seen = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import HistoryTruncated
@@ -36,10 +37,10 @@ async def test_a_cursor_of_the_lost_past_is_not_taken_for_one_of_the_new(tmp_pat
     async with (
         LocalMode(tmp_path, port=0, settings=QUICK) as local,
         epochal.connect(local.url) as client,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await client.catalog.apply(DOCUMENT, "test", "s")
-        before = (await client.catalog.lookup("test", "s", wait=30)).segments[0].incarnation
+        before = (await client.catalog.lookup("test", "s", wait=PATIENCE)).segments[0].incarnation
         copy(database, saved)
         os.kill(local.processes["test.s-0"], signal.SIGKILL)
         while (await client.catalog.lookup("test", "s", wait=30)).segments[0].incarnation == before:  # noqa: ASYNC110 - it is polled, not pushed
@@ -57,7 +58,7 @@ async def test_a_cursor_of_the_lost_past_is_not_taken_for_one_of_the_new(tmp_pat
     async with (
         LocalMode(tmp_path, port=0, settings=QUICK) as local,
         epochal.connect(local.url) as client,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
         client.writer("test/s", writer_id="w") as writer,
     ):
         await writer.append(1, ["half of it, which the cursor would skip"])

@@ -7,6 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 from epochal.client.catalog.catalog import CatalogClient
 
 README = Path(__file__).parents[2] / "README.md"
@@ -20,7 +22,7 @@ async def output(environment: dict[str, str], *command: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, cwd=README.parent, stdout=asyncio.subprocess.PIPE
     )
-    printed, _ = await asyncio.wait_for(process.communicate(), 60)
+    printed, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert process.returncode == 0, command
     return printed.decode()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.patience import PATIENCE
 from tests.seeds import fresh_seed
 
 import epochal
@@ -21,7 +22,6 @@ from epochal.protocol.writer.machine import WriterMachine
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "fan_in"
 PAGE = ROOT / "docs" / "exactly-once.md"
-PATIENCE = 240
 HOURS, LINES = 20, 60
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}, "encoding": "json"}
 
@@ -88,7 +88,7 @@ async def test_four_writers_killed_at_random_publish_each_line_once(services, tm
     stream = await services.stream(**{**manifest["spec"], "shape": "int", "encoding": "json"})
     gates = [Gate(f"gate-{letter}", tmp_path, chance) for letter in "abcd"]
     lost = sorted(chance.sample(range(4 * HOURS * LINES), 2))
-    async with asyncio.timeout(PATIENCE), epochal.connect(services.url) as client, asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE * 3), epochal.connect(services.url) as client, asyncio.TaskGroup() as group:
         running = [group.create_task(gate.run(stream, services.url)) for gate in gates]
 
         async def watch() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
@@ -61,7 +62,7 @@ class Services:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
             )  # fmt: skip
         assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+        line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
         assert line.startswith("ready "), self.log(name)
         return line
 
@@ -119,7 +120,7 @@ async def services(tmp_path: Path, before: str) -> AsyncIterator[Services]:
 
 async def reported(services: Services, true: Callable[[Any], bool]) -> None:
     """Wait until the publisher has told the catalog something."""
-    async with CatalogClient(services.url) as catalog, asyncio.timeout(20):
+    async with CatalogClient(services.url) as catalog, asyncio.timeout(PATIENCE):
         while not true((await catalog.get("test", "s")).segments[0]):  # noqa: ASYNC110 - it comes with a renewal
             await asyncio.sleep(0.05)
 
@@ -137,7 +138,7 @@ async def test_a_publisher_of_the_version_before_is_replaced_without_a_torn_epoc
         client.subscribe("test/s") as live,
         client.writer("test/s", writer_id="w1") as one,
         client.writer("test/s", writer_id="w2") as other,
-        asyncio.timeout(120),
+        asyncio.timeout(PATIENCE * 2),
     ):
         await live.ready.wait()
         for writer in (one, other):
@@ -148,7 +149,7 @@ async def test_a_publisher_of_the_version_before_is_replaced_without_a_torn_epoc
         await services.end("publisher", ends)
         await services.publisher()
         late = client.subscribe("test/s", since="start")
-        async with late, asyncio.timeout(40):
+        async with late, asyncio.timeout(PATIENCE):
             with pytest.raises((AppendsLost, EpochAbortedError)):
                 await one.append(5, ["of the other"])
             await late.ready.wait()
@@ -176,7 +177,7 @@ async def test_beside_a_catalog_of_the_version_before_appends_wait_until_it_is_u
     async with (
         epochal.connect(services.url) as client,
         client.writer("test/s", writer_id="w") as writer,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         append = asyncio.ensure_future(writer.append(3, ["waits"]))
         await reported(services, lambda segment: bool(segment.counters.get("waiting_bytes")))
@@ -222,11 +223,11 @@ async def test_readers_of_a_relay_are_given_every_epoch_while_publishers_are_upg
     for name, segment in publishers.items():
         await services.publisher(name, segment, old=True)
     await services.relay()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "lists no relays" not in services.log("relay"):  # noqa: ASYNC110 - a log has no events
             await asyncio.sleep(0.05)
     async with epochal.connect(services.url) as client:
-        async with client.subscribe("test/s", via="auto") as sub, asyncio.timeout(60):
+        async with client.subscribe("test/s", via="auto") as sub, asyncio.timeout(PATIENCE):
             await sub.ready.wait()
             assert set(sub.via.values()) == {"direct"}, "the catalog names no relay"
         await services.end("catalog", signal.SIGTERM)
@@ -235,7 +236,7 @@ async def test_readers_of_a_relay_are_given_every_epoch_while_publishers_are_upg
             client.subscribe("test/s", via="relay") as every,
             client.subscribe("test/s", topics=[b"a"], via="relay") as some,
             client.writer("test/s", writer_id="w") as writer,
-            asyncio.timeout(120),
+            asyncio.timeout(PATIENCE * 2),
         ):
             await asyncio.gather(every.ready.wait(), some.ready.wait())
             assert {*every.via.values(), *some.via.values()} == {"relay:relay"}

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120
 STREAM = """
 apiVersion: epochal.dev/v1alpha1
 kind: Stream
@@ -49,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree."""
     directory = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE * 2)
     (built,) = directory.glob("epochal-*.whl")
     return built
 
@@ -70,7 +70,7 @@ def installed(wheel: Path, place: Path, extra: str) -> Path:
                 target.symlink_to(Path(str(distribution.locate_file(file))))
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python")]
     install = [*pip, "install", "--no-index", "--no-deps", "-q", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run(install, check=True, capture_output=True, timeout=PATIENCE * 2)
     return place / "bin"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import zmq
+from tests.patience import PATIENCE
 
 from epochal.protocol import messages as m
 
@@ -29,10 +30,6 @@ IMPATIENT = {
     "EPOCHAL_PUBLISHER_HEARTBEAT_INTERVAL": "0.5",
     "EPOCHAL_PUBLISHER_HEARTBEAT_TIMEOUT": "10",  # a busy machine may hold up an honest peer for seconds
 }
-
-
-PATIENCE = 150
-"""Seconds that something may take on a busy machine before it counts as stuck."""
 
 
 class Honest:
@@ -71,7 +68,7 @@ class Honest:
 
     def _socket(self, context: "zmq.Context[Any]", kind: int, name: str) -> Any:
         made = context.socket(kind)
-        made.linger, made.rcvtimeo = 0, PATIENCE * 1000
+        made.linger, made.rcvtimeo = 0, int(PATIENCE * 1000)
         made.set_hwm(0)
         made.connect(self._publisher.addresses[name])
         return made
@@ -134,7 +131,7 @@ def address(publisher: Any, name: str) -> tuple[str, int]:
 
 def alive(publisher: Any) -> None:
     host, port = publisher.addresses["http"].removeprefix("http://").split(":")
-    with urllib.request.urlopen(f"http://{host}:{port}/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/healthz", timeout=PATIENCE) as answer:
         assert answer.status == 200
 
 
@@ -168,7 +165,7 @@ def files(count: int) -> Iterator[None]:
 def connections(where: tuple[str, int], count: int, sent: bytes = b"") -> list[socket.socket]:
     made = []
     for _ in range(count):
-        connection = socket.create_connection(where, timeout=20)
+        connection = socket.create_connection(where, timeout=PATIENCE)
         if sent:
             connection.sendall(sent)
         made.append(connection)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.chaos.proxy import loopback
+from tests.patience import PATIENCE
 
 import epochal
 
@@ -83,7 +84,11 @@ def whole(epoch: epochal.Epoch | epochal.EpochAborted) -> tuple[Any, list[Any]]:
 @pytest.mark.parametrize("from_history", [False, True])
 async def test_a_payload_that_was_damaged_on_its_way_is_fetched_again_and_never_given(start, from_history):
     async with through_flippers(start) as (stream, flippers), epochal.connect(stream.catalog) as client:  # noqa: SIM117
-        async with client.writer(stream.name) as writer, client.subscribe(stream.name) as reader, asyncio.timeout(30):
+        async with (
+            client.writer(stream.name) as writer,
+            client.subscribe(stream.name) as reader,
+            asyncio.timeout(PATIENCE),
+        ):
             await reader.ready.wait()
             flippers["events"].times = 1
             flippers["requests"].times = int(from_history)
@@ -109,7 +114,7 @@ async def test_what_always_arrives_damaged_is_never_given(start):
             await writer.append(0, [WRITTEN])
             await writer.advance(1)
             given = []
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 async for event in reader.events():
                     given.append(event)
                     if isinstance(event, epochal.SegmentDown):
@@ -123,7 +128,11 @@ async def test_what_always_arrives_damaged_is_never_given(start):
 
 async def test_an_append_that_was_damaged_is_sent_again_and_logged_once(start):
     async with through_flippers(start) as (stream, flippers), epochal.connect(stream.catalog) as client:  # noqa: SIM117
-        async with client.writer(stream.name) as writer, client.subscribe(stream.name) as reader, asyncio.timeout(30):
+        async with (
+            client.writer(stream.name) as writer,
+            client.subscribe(stream.name) as reader,
+            asyncio.timeout(PATIENCE),
+        ):
             await reader.ready.wait()
             flippers["ingest"].times = 1
             for record in (b"before", WRITTEN, b"behind"):

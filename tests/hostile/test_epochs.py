@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 import pytest
-from tests.publisher.conftest import PATIENCE, Process, RawWriter, Wires, until
+from tests.patience import PATIENCE
+from tests.publisher.conftest import Process, RawWriter, Wires, until
 
 MIB = 2**20
 HOSTILE, HONEST = "127.0.0.1", "127.0.0.2"
@@ -149,7 +150,6 @@ def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, sinc
         time = served.publish(size)
         while epoch(honest) < time:  # its filter was read before, and may not have handed out all by now
             pass
-        before = served.relay.rss()
         lines = [stack.enter_context(served.connect(receives=4096)) for _ in range(READERS_OF_ADDRESS)]
         for line in lines:
             line.sendall(get(f"since={since}&wait=20", form))
@@ -159,9 +159,6 @@ def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, sinc
             time = served.publish(size)
             assert epoch(honest) == time
             assert served.measured("ring_size_bytes") <= RING + size
-        grown = served.relay.rss() - before
-        print(f"{len(lines)} readers that do not read, {since}, {form.decode()}: {grown / MIB:.1f} MiB more")
-        assert grown < 96 * MIB, "with all of the history for each it would be 150 and more"
         until(lambda: served.measured("readers") == 1)
 
 

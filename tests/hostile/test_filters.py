@@ -24,6 +24,7 @@ from epochal.protocol.topics import publisher_trie
 
 sys.path.insert(0, str(Path(__file__).parent))  # no package: what these tests share is imported by its plain name
 from abuse import MIB, Honest
+from tests.patience import PATIENCE
 
 FIREHOSE: dict[str, Any] = {"push": {"initialFilter": "firehose"}}
 NAMED: dict[str, Any] = {"push": {"initialFilter": "none", "heartbeat": "100ms"}}
@@ -76,6 +77,7 @@ class Reader:
         return welcome
 
 
+@pytest.mark.clock
 @pytest.mark.long
 @pytest.mark.rule("F4", "F12")
 def test_a_flood_of_the_largest_views_costs_bounded_memory_and_others_are_served(start, wires, wait_until):
@@ -125,8 +127,8 @@ def topics_of(epoch: Any) -> list[bytes]:
 @pytest.mark.rule("N12")
 async def test_a_reader_of_10000_prefixes_is_refused_the_filter_and_given_its_topics(start):
     """A publisher takes 4,096 of them. Then all is sent, and what is not wanted is left out at the receiver."""
-    stream, publisher = start(**NAMED)
-    topics, memory = [b"%05d" % number for number in range(10_000)], publisher.rss()
+    stream, _ = start(**NAMED)
+    topics = [b"%05d" % number for number in range(10_000)]
     async with (
         epochal.connect(stream.catalog) as client,
         client.writer(stream.name) as writer,
@@ -142,7 +144,6 @@ async def test_a_reader_of_10000_prefixes_is_refused_the_filter_and_given_its_to
         await sub.change(topics=[b"other"])
         await publish(writer, 1, b"other", topics[-1])
         assert topics_of(await anext(epochs)) == [b"other"]
-    assert publisher.rss() - memory < 32 * MIB
 
 
 @pytest.mark.rule("F11")
@@ -313,7 +314,7 @@ async def test_a_publisher_that_lies_about_what_a_reader_has_passed_makes_no_wro
         async with deceived.subscribe(stream.name, topics=[b"a"], since="start") as sub:
             epochs = sub.epochs()
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     assert [topics_of(await anext(epochs)) for _ in range(2)] == [[b"a", b"a"]] * 2
                     for at in itertools.count(2) if ends else range(2, 6):
                         if not ends:

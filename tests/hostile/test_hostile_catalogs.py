@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import (
     CatalogEvent,
@@ -104,7 +105,7 @@ def http(status: int, body: bytes, kind: str = "application/json", *headers: str
 
 
 async def error_of(answer: bytes, call: Callable[[CatalogClient], Any] | None = None) -> EpochalError:
-    async with speaking(answer) as url, CatalogClient(url, patience=0.0, timeout=20.0) as catalog:
+    async with speaking(answer) as url, CatalogClient(url, patience=0.0, timeout=PATIENCE) as catalog:
         with pytest.raises(EpochalError) as caught:
             await (call or (lambda client: client.get("demo", "x")))(catalog)
     return caught.value
@@ -149,6 +150,7 @@ async def test_an_endless_answer_is_cut_and_not_kept():
     finally:
         tracemalloc.stop()
     assert isinstance(error, LimitExceeded)
+    # load: one thread, and the interpreter itself counts
     assert peak < len(flood) * 2.2  # the server's own answer is nearly all of it
 
 
@@ -194,7 +196,7 @@ async def test_an_id_that_fits_no_header_is_not_sent_back():
     event = json.dumps(EVENT).encode()
     first = WATCH + b"\r\nid: 5\ndata: " + event + b"\n\nid: 6\rX-Evil: 1\ndata: " + event + b"\n\n"
     gone = http(410, b'{"code": "history_truncated", "detail": "too old"}', "application/problem+json")
-    async with speaking(first, gone) as url, CatalogClient(url, patience=0.3) as catalog:
+    async with speaking(first, gone) as url, CatalogClient(url, patience=PATIENCE) as catalog:
         changes = aiter(catalog.watch())
         await anext(changes)
         await anext(changes)
@@ -217,9 +219,9 @@ async def test_a_watch_that_ends_at_once_is_asked_for_less_and_less_often():
             slow.set()
 
     server = await asyncio.start_server(end, "127.0.0.1", 0)
-    async with server, asyncio.timeout(30):
+    async with server, asyncio.timeout(PATIENCE):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with CatalogClient(url, patience=30.0) as catalog:
+        async with CatalogClient(url, patience=PATIENCE) as catalog:
             watching = asyncio.ensure_future(anext(aiter(catalog.watch())))
             await slow.wait()
             watching.cancel()
@@ -239,9 +241,10 @@ async def test_a_watch_that_is_compressed_is_not_unpacked():
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert peak < 8 * 2**20
+    assert peak < 8 * 2**20  # load: one thread, and the interpreter itself counts
 
 
+@pytest.mark.clock
 def test_a_line_that_drips_is_not_copied_with_every_byte():
     parser, started = Parser(), time.process_time()
     for _ in range(200_000):
@@ -274,8 +277,8 @@ async def test_nobody_is_led_to_another_host(status):
 async def test_nobody_waits_as_long_as_an_answer_says(status):
     body = json.dumps({"code": "overloaded", "detail": "later"}).encode()
     answer = http(status, body, "application/problem+json", "Retry-After: 999999999")
-    async with speaking(answer) as url, CatalogClient(url, patience=0.2) as catalog:
-        async with asyncio.timeout(20):
+    async with speaking(answer) as url, CatalogClient(url, patience=0.2) as catalog:  # load: it is to end
+        async with asyncio.timeout(PATIENCE):
             for call in (catalog.get("demo", "x"), anext(aiter(catalog.watch()))):
                 with pytest.raises(CatalogUnavailable):
                     await call
@@ -306,9 +309,9 @@ async def test_an_answer_that_drips_for_ever_is_given_up(drop):
 
     over = asyncio.Event()
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
-    async with server, asyncio.timeout(20):
+    async with server, asyncio.timeout(PATIENCE):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with CatalogClient(url, patience=0.0, timeout=0.5) as catalog:
+        async with CatalogClient(url, patience=0.0, timeout=0.5) as catalog:  # load: it is to end
             with pytest.raises(CatalogUnavailable):
                 await catalog.get("demo", "x")
         await over.wait()

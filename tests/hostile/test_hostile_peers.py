@@ -84,6 +84,7 @@ def test_writers_are_bounded_and_room_is_made_by_those_that_leave(monkeypatch):
     assert isinstance(said(segment, b"q", opening("one more"))[0], m.Opened)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("field", ["held", "touched"])
 def test_a_returning_writer_cannot_claim_more_times_than_a_segment_keeps(field):
     """8,192 incomparable times in one open cost seconds, and then no snapshot fitted a message any more."""

@@ -16,7 +16,8 @@ from epochal.client.catalog.catalog import CatalogClient
 from epochal.protocol import messages as m
 
 sys.path.insert(0, str(Path(__file__).parent))  # no package: its neighbours are imported by their plain names
-from abuse import ESTABLISHED, FIN_WAIT_1, IMPATIENT, MIB, PATIENCE, Honest, connected, stopped_subscriber
+from abuse import ESTABLISHED, FIN_WAIT_1, IMPATIENT, MIB, Honest, connected, stopped_subscriber
+from tests.patience import PATIENCE
 
 BUFFER = 8 * MIB
 
@@ -48,6 +49,7 @@ class Crawling:
         return events[-1].seq < last or any(b.prev != a.seq for a, b in pairwise(events))
 
 
+@pytest.mark.clock
 @pytest.mark.long
 @pytest.mark.rule("S22")
 @pytest.mark.parametrize("size", [500, 300_000])
@@ -114,7 +116,7 @@ async def test_a_reader_that_is_too_slow_is_named_by_the_catalog(start, monkeypa
             for time in range(40):
                 await writer.append(time, [b"x" * 50_000])
                 await writer.advance(time + 1)
-            async with CatalogClient(stream.catalog) as catalog, asyncio.timeout(40):
+            async with CatalogClient(stream.catalog) as catalog, asyncio.timeout(PATIENCE):
                 while True:
                     listed = await catalog.subscriptions(namespace, name)
                     waiting = {each.subscriber: each.counters.get("waiting_bytes", 0) for each in listed}

@@ -27,7 +27,6 @@ from abuse import (
     IMPATIENT,
     JUNK,
     MIB,
-    PATIENCE,
     SOCKETS,
     Honest,
     address,
@@ -39,6 +38,7 @@ from abuse import (
     flood,
     stopped_subscriber,
 )
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_junk_on_every_port_is_cut_and_disturbs_nobody(impatient, wait_until):
     stream, publisher = impatient()
     with Honest(publisher, stream.uid, "0") as honest:
         honest.check()
-        before, memory = publisher.fds(), publisher.rss()
+        before = publisher.fds()
         held = [(where, name, each) for where in SOCKETS for name, junk in JUNK.items()
                 for each in connections(address(publisher, where), 3, junk)]  # fmt: skip
         honest.check()
@@ -70,10 +70,8 @@ def test_junk_on_every_port_is_cut_and_disturbs_nobody(impatient, wait_until):
             connection.close()
         wait_until(lambda: publisher.fds() <= before, PATIENCE)
         honest.check()
-        print(f"lingered: {lingering}; {(publisher.rss() - memory) / MIB:.1f} MiB")
     assert honest.error is None, repr(honest.error)
     assert not lingering
-    assert publisher.rss() - memory < 8 * MIB
 
 
 def refusals(publisher, where: str, code: str) -> float:
@@ -130,6 +128,7 @@ def test_an_append_above_a_lowered_limit_is_refused_by_name_and_the_writer_goes_
     writer.acked(0, b"x" * 65_536)
 
 
+@pytest.mark.clock
 def test_20000_parts_and_oversized_frames_cost_what_they_weigh_at_most(shared, wires, wait_until):
     """Faults 21 and 22."""
     publisher = shared.publisher
@@ -142,7 +141,7 @@ def test_20000_parts_and_oversized_frames_cost_what_they_weigh_at_most(shared, w
             large = wires.line(zmq.XSUB if where == "events" else zmq.DEALER, publisher.addresses[where])
             monitor = large.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             large.raw(b"\x05" + b"x" * (17 * MIB))
-            assert monitor.poll(10_000), "the peer was not cut"
+            assert monitor.poll(int(PATIENCE * 1000)), "the peer was not cut"
             large.socket.disable_monitor()
             monitor.close(0)
         honest.check()
@@ -151,6 +150,7 @@ def test_20000_parts_and_oversized_frames_cost_what_they_weigh_at_most(shared, w
     assert publisher.rss() - memory < 24 * MIB
 
 
+@pytest.mark.clock
 def test_a_flood_of_tiny_messages_of_one_peer_holds_up_nobody_for_long(start, wires):
     stream, publisher = start(segments=2)
     with Honest(publisher, stream.uid, "0") as honest:
@@ -199,6 +199,7 @@ def test_hellos_that_nobody_follows_up_and_used_nonces_keep_nobody_out(shared, w
     assert greedy.receive().code in ("remote_protocol", "unavailable")
 
 
+@pytest.mark.clock
 def test_a_stalled_reader_of_history_costs_bounded_memory(start, wires):
     """It asks for everything again and again and reads nothing."""
     stream, publisher = start(history={"retention": {"bytes": "32Mi"}})
@@ -223,6 +224,7 @@ def test_a_stalled_reader_of_history_costs_bounded_memory(start, wires):
     assert held < 96 * MIB
 
 
+@pytest.mark.clock
 @pytest.mark.rule("S22")
 @pytest.mark.parametrize("patient", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_subscriber_that_is_stopped_holds_bounded_memory_and_is_cut(start, wires, wait_until, monkeypatch, patient):
@@ -256,6 +258,7 @@ def test_a_subscriber_that_is_stopped_holds_bounded_memory_and_is_cut(start, wir
 # ---- long ----
 
 
+@pytest.mark.clock
 @pytest.mark.long
 @pytest.mark.parametrize("where", SOCKETS)
 def test_5000_idle_and_1000_half_open_connections_leave_the_process_as_it_was(impatient, wait_until, where):
@@ -304,7 +307,7 @@ def test_a_publisher_out_of_descriptors_goes_on_with_those_it_serves(start, wait
 
 def begin(where: tuple[str, int], kind: bytes) -> socket.socket:
     """A connection that has shaken hands as ZeroMQ's DEALER or SUB would, and may send frames."""
-    connection = socket.create_connection(where, timeout=20)
+    connection = socket.create_connection(where, timeout=PATIENCE)
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
     connection.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
     connection.recv(len(GREETING), socket.MSG_WAITALL)
@@ -328,6 +331,7 @@ def test_a_burst_and_a_reset_do_not_end_the_process(start, where):
     alive(publisher)
 
 
+@pytest.mark.clock
 @pytest.mark.long
 def test_a_message_that_never_ends_is_held_until_its_sender_is_gone(start, wait_until):
     """The library shows nobody a message before its last part: docs/hostile-input.md names this as not defended."""
@@ -345,6 +349,7 @@ def test_a_message_that_never_ends_is_held_until_its_sender_is_gone(start, wait_
     assert held[1] < held[0] + 16 * MIB, "what the first one took is free again"
 
 
+@pytest.mark.clock
 @pytest.mark.long
 def test_a_million_tiny_messages_of_one_peer(start, wires):
     stream, publisher = start(segments=2)
@@ -364,6 +369,7 @@ def test_a_million_tiny_messages_of_one_peer(start, wires):
     assert publisher.rss() - memory < 96 * MIB
 
 
+@pytest.mark.clock
 @pytest.mark.long
 def test_messages_that_come_faster_than_they_are_read_wait_in_memory(start, wait_until, monkeypatch):
     """The queue of a connection has no bound, for a full one could end the process: docs/hostile-input.md."""
@@ -386,6 +392,7 @@ def test_messages_that_come_faster_than_they_are_read_wait_in_memory(start, wait
     assert grown[1] < 100 * sent
 
 
+@pytest.mark.clock
 @pytest.mark.long
 def test_a_flood_of_subscriptions_costs_what_is_documented_and_is_freed(start, wires, wait_until):
     """The library keeps every subscription of every connection; docs/hostile-input.md says what that can cost."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.processes import runs, until_ended
 
 import epochal
@@ -35,9 +36,9 @@ def manifest(name: str = "flights", **spec: Any) -> dict[str, Any]:
 
 async def until_served(client: CatalogClient, incarnation: int = 1) -> StreamInfo:
     """The stream once all of its segments have a publisher of at least this incarnation that has reported."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
-            stream = await client.lookup("demo", "flights", wait=20)
+            stream = await client.lookup("demo", "flights", wait=PATIENCE)
             if all(item.incarnation >= incarnation and item.lower is not None for item in stream.segments):
                 return stream
             await asyncio.sleep(0.05)
@@ -69,7 +70,7 @@ async def test_one_publisher_serves_a_stream_where_it_is_not_said_how_many_segme
         await client.apply(manifest(segments=20), "demo", "flights")
         stream = await until_served(client)
         assert [segment.publisher and segment.publisher.id for segment in stream.segments] == ["demo.flights-0"] * 20
-        await client.lookup("demo", "apart", wait=20)
+        await client.lookup("demo", "apart", wait=PATIENCE)
         assert local.processes.keys() == names
     async with LocalMode(tmp_path, settings=QUICK) as local:
         assert local.processes.keys() == names, "as it was stored"
@@ -83,7 +84,7 @@ async def test_a_publisher_of_many_segments_has_more_time_to_read_their_logs(mon
         local.settings = replace(QUICK, start_timeout=SHORT)  # the catalog is there
         await client.apply(manifest("one"), "demo", "one")
         await client.apply(manifest(segments=20), "demo", "flights")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while local._publishers.keys() != {"demo.one-0", "demo.flights-0"}:  # noqa: ASYNC110 - it looks by itself
                 await asyncio.sleep(0.02)
             _, one = local._publishers["demo.one-0"]
@@ -102,7 +103,7 @@ async def test_a_running_stream_goes_on_when_its_segments_are_divided_over_other
         LocalMode(tmp_path, settings=QUICK) as local,
         CatalogClient(local.url) as catalog,
         epochal.connect(local.url) as client,
-        asyncio.timeout(120),
+        asyncio.timeout(PATIENCE * 2),
     ):
         await catalog.apply(manifest(**spec), "demo", "flights")
         async with client.subscribe("demo/flights") as live, client.writer("demo/flights", "w") as writer:
@@ -211,10 +212,10 @@ async def test_the_logs_of_a_deleted_stream_are_removed_and_only_those(tmp_path:
         uids = {}
         for name in ("goes", "stays"):
             await catalog.apply(manifest(name, **STORED), "demo", name)
-            uids[name] = (await catalog.lookup("demo", name, wait=30)).uid
+            uids[name] = (await catalog.lookup("demo", name, wait=PATIENCE)).uid
         assert {path.name for path in (tmp_path / "streams").iterdir() if path.is_dir()} == set(uids.values())
         await catalog.delete("demo", "goes")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while (tmp_path / "streams" / uids["goes"]).exists():  # noqa: ASYNC110 - a directory announces nothing
                 await asyncio.sleep(0.02)
     assert [path.name for path in (tmp_path / "streams").iterdir() if path.is_dir()] == [uids["stays"]]
@@ -233,7 +234,7 @@ async def test_the_logs_of_a_stream_deleted_just_before_the_end_go_at_the_next_s
     async with LocalMode(tmp_path, settings=blind) as local, CatalogClient(local.url) as client:
         await client.delete("demo", "flights")
     assert logs.exists()
-    async with LocalMode(tmp_path, settings=QUICK), asyncio.timeout(20):
+    async with LocalMode(tmp_path, settings=QUICK), asyncio.timeout(PATIENCE):
         while logs.exists():  # noqa: ASYNC110 - a directory announces nothing
             await asyncio.sleep(0.02)
 
@@ -250,9 +251,9 @@ async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) 
         assert (await client.listing()).streams == ()
         new = manifest("other", **STORED)
         await client.apply(new, "demo", "other")
-        other = tmp_path / "streams" / (await client.lookup("demo", "other", wait=30)).uid
+        other = tmp_path / "streams" / (await client.lookup("demo", "other", wait=PATIENCE)).uid
         await client.delete("demo", "other")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while other.exists():  # noqa: ASYNC110 - a directory announces nothing
                 await asyncio.sleep(0.02)
         assert any(logs.rglob("*.log")), "what the new catalog never knew stays"
@@ -260,7 +261,7 @@ async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) 
 
 async def until_relayed(client: CatalogClient, count: int) -> set[str]:
     """The ids of a stream's relays once so many are ready, and no others are listed."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             relays = await client.relays("demo", "flights")
             if len(relays) == count and all(relay.state == "ready" for relay in relays):
@@ -271,7 +272,7 @@ async def until_relayed(client: CatalogClient, count: int) -> set[str]:
 
 async def until_running(local: LocalMode, *names: str) -> dict[str, int]:
     """The processes once they are these: a quick one is ready before the loop that started it has taken note of it."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while local.processes.keys() != set(names):  # noqa: ASYNC110 - it announces no process
             await asyncio.sleep(0.01)
     return local.processes
@@ -283,7 +284,7 @@ async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
         first = await until_relayed(client, 2)
         pids = await until_running(local, "catalog", "demo.flights-0", "demo.flights.relay-0", "demo.flights.relay-1")
         os.kill(pids["demo.flights.relay-1"], signal.SIGKILL)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while (await until_relayed(client, 2)) == first:  # noqa: ASYNC110 - the catalog tells it when asked
                 await asyncio.sleep(0.05)
         async with (
@@ -291,7 +292,7 @@ async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
             clients.writer("demo/flights", writer_id="w") as writer,
             clients.subscribe("demo/flights", via="relay:flights") as reader,
         ):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await reader.ready.wait()
                 await writer.append(1, [{"a": 1}])
                 await writer.advance(2)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.local.service import LocalSettings, Service
 
@@ -26,12 +27,12 @@ async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
     service.start()
     pids = []
     for _ in range(3):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert await readies.get() == "now"
         assert service.pid is not None
         pids.append(service.pid)
         os.kill(service.pid, signal.SIGKILL)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await readies.get()
     await service.stop()
     assert len(set(pids)) == 3
@@ -53,7 +54,7 @@ async def test_pauses_grow_and_each_end_is_told(tmp_path: Path, caplog: pytest.L
     service = Service("the thing", command("import sys; sys.exit('no room')"), tmp_path / "log", QUICK)
     service.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await ends.wait()
     finally:
         await service.stop()
@@ -78,7 +79,7 @@ async def test_of_one_that_was_killed_the_log_does_not_say_why(tmp_path: Path) -
     logger.addHandler(handler)
     service.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await service.was_ready.wait()
             assert service.pid is not None
             os.kill(service.pid, signal.SIGKILL)
@@ -101,7 +102,7 @@ async def test_stop_while_starting_leaves_nothing(tmp_path: Path) -> None:
 async def test_a_command_that_cannot_run_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     service = Service("x", lambda: [str(tmp_path / "none")], tmp_path / "log", QUICK)
     service.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while service.restarts < 2:  # noqa: ASYNC110 - nothing else tells of a start that fails
             await asyncio.sleep(0.01)
     await service.stop()
@@ -121,6 +122,6 @@ async def test_it_waits_for_its_namesake(tmp_path: Path) -> None:
             await service.was_ready.wait()
     assert service.pid is None
     gate.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await service.was_ready.wait()
     await service.stop()

@@ -6,6 +6,8 @@ import threading
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 from epochal.testing import LocalServices
 
 CONFTEST = 'pytest_plugins = ["epochal.testing"]\n'
@@ -49,7 +51,7 @@ def test_the_fixtures_give_real_services_and_leave_nothing_behind(tmp_path: Path
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_program.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=PATIENCE * 2, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
 
@@ -58,10 +60,10 @@ def test_they_can_be_stopped_while_they_start() -> None:
     services = LocalServices()
     starting = threading.Thread(target=services.start)
     starting.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while services._loop is None:
         assert time.monotonic() < deadline
     services.stop()
-    starting.join(60)
+    starting.join(PATIENCE)
     assert not starting.is_alive()
     assert not services._thread.is_alive()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.errors import (
     CorruptLog,
@@ -289,7 +290,7 @@ def test_readers_beside_the_writer_see_every_event_once(bench: Any) -> None:
         bench.fill(log, total, 20)
         written.set()
         for reader in readers:
-            reader.join(30)
+            reader.join(PATIENCE)
         assert not wrong
         assert found == [list(range(total))] * 3
 

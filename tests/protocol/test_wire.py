@@ -280,7 +280,7 @@ def test_nothing_of_a_claimed_size_is_allocated(claimed):
         for each in claims:
             with pytest.raises(RemoteProtocolError):
                 read([each])
-        assert tracemalloc.get_traced_memory()[1] < 100_000
+        assert tracemalloc.get_traced_memory()[1] < 100_000  # load: one thread, and the interpreter itself counts
     finally:
         tracemalloc.stop()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.relay.conftest import Relays
 
 import epochal
@@ -231,7 +232,7 @@ async def test_a_thousand_changes_while_pushes_are_dropped_and_publishers_and_re
         client.writer(stream, writer_id="v") as first,
         client.writer(stream, writer_id="w") as second,
         AsyncExitStack() as stack,
-        asyncio.timeout(280),
+        asyncio.timeout(PATIENCE * 3),
     ):
         subs = [await stack.enter_async_context(client.subscribe(stream, topics=[b"a"], via=way)) for way in WAYS]
         await asyncio.gather(*(sub.ready.wait() for sub in subs))

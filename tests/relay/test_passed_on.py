@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import zmq
+from tests.patience import PATIENCE
 from tests.relay.test_relay import publish
 
 import epochal
@@ -39,7 +40,7 @@ async def test_where_no_connection_can_be_opened_it_refuses_and_the_reader_asks_
     relay = RelayProcess(settings)
     async with AsyncExitStack() as stack, CatalogClient(services.url) as catalog:
         stack.callback(relay.close)
-        directory = Directory(catalog, stream, wait=30)
+        directory = Directory(catalog, stream, wait=PATIENCE)
         await directory.look_up()
         relay.listen(directory.declared.push.buffer_bytes)
         serving = asyncio.create_task(relay.serve(directory, Routes(directory, catalog.relays, settings.via)))
@@ -47,7 +48,10 @@ async def test_where_no_connection_can_be_opened_it_refuses_and_the_reader_asks_
         with monkeypatch.context() as patch:
             patch.setattr(segment, "Socket", none_left)
             own: Any = OwnDirectory(directory, relay.own_addresses)
-            async with asyncio.timeout(60), Subscription(relay._context, own, None, since="start", via="direct") as sub:
+            async with (
+                asyncio.timeout(PATIENCE),
+                Subscription(relay._context, own, None, since="start", via="direct") as sub,
+            ):
                 await tried.wait()
                 patch.undo()
                 assert [epoch.time async for epoch in sub.epochs() if isinstance(epoch, epochal.Epoch)] == [0, 1, 2]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 from tests.relay.conftest import Relays
 
 import epochal
@@ -73,7 +74,7 @@ async def test_epochs_come_whole_and_only_of_the_topics_that_are_wanted(services
         client.writer(stream, writer_id="w") as writer,
         client.subscribe(stream, topics=[b"a"], via="relay") as some,
         client.subscribe(stream, via="relay:relay") as every,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await asyncio.gather(some.ready.wait(), every.ready.wait())
         assert some.via == every.via == {"0": "relay:relay", "1": "relay:relay"}
@@ -90,7 +91,7 @@ async def test_what_was_before_comes_from_the_publisher(services, relays: Relays
     """The start, what is after a time, and a cursor that is older than the relay."""
     stream = await services.stream(segments=2, **NONE)
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
-        async with client.subscribe(stream) as first, asyncio.timeout(60):
+        async with client.subscribe(stream) as first, asyncio.timeout(PATIENCE):
             await first.ready.wait()
             await publish(writer, range(20))
             assert (await anext(first.epochs())).time == 0
@@ -98,7 +99,7 @@ async def test_what_was_before_comes_from_the_publisher(services, relays: Relays
         await relays.start(stream)
         await writer.finish()
         for since, times in (("start", range(20)), ("time:15", range(16, 20)), (cursor, range(1, 20))):
-            async with client.subscribe(stream, since=since, via="relay") as sub, asyncio.timeout(60):
+            async with client.subscribe(stream, since=since, via="relay") as sub, asyncio.timeout(PATIENCE):
                 assert [epoch.time async for epoch in sub.epochs()] == list(times)
 
 
@@ -110,7 +111,7 @@ async def test_an_event_that_a_relay_has_not_heard_of_is_found_at_the_publisher(
         epochal.connect(services.url) as client,
         client.writer(stream) as writer,
         client.subscribe(stream, topics=[b"a"], via="relay") as some,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await some.ready.wait()
         await writer.append(0, ["a"], topic=b"a")
@@ -146,7 +147,7 @@ async def test_a_relay_that_is_stopped_leaves_the_catalog_and_tells_its_readers(
     async with (
         epochal.connect(services.url) as client,
         client.subscribe(stream, via="relay") as sub,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await sub.ready.wait()
         await relay.stop()
@@ -159,7 +160,7 @@ async def test_a_relay_ends_when_its_stream_is_deleted(services, relays: Relays)
     stream = await services.stream()
     relay = await relays.start(stream)
     await services.delete(stream)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         assert await relay.child.ended() == 0
     assert "was deleted" in relay.log.read_text()
 
@@ -176,7 +177,7 @@ async def test_a_reader_of_more_topics_than_a_hello_names_makes_no_relay_ask_for
         epochal.connect(services.url) as client,
         client.writer(stream) as writer,
         client.subscribe(stream, topics=topics, via="relay:far") as sub,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         await sub.ready.wait()
         await publish(writer, range(1))
@@ -205,7 +206,7 @@ async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_st
         client.subscribe(stream, topics=[b"a"], via="relay:near") as one,
         client.subscribe(stream, topics=[b"a"], via="relay:far") as two,
         client.subscribe(stream, topics=[b"a"]) as three,
-        asyncio.timeout(240),
+        asyncio.timeout(PATIENCE * 3),
     ):
         readers = [Reader(sub) for sub in (one, two, three)]
         await asyncio.gather(*(reader.sub.ready.wait() for reader in readers))
@@ -265,7 +266,7 @@ async def test_a_publisher_that_dies_ends_the_run_and_nothing_half_is_delivered(
         epochal.connect(services.url) as client,
         client.subscribe(stream, topics=[b"a"], via="relay") as through,
         client.subscribe(stream, topics=[b"a"], via="direct") as straight,
-        asyncio.timeout(120),
+        asyncio.timeout(PATIENCE * 2),
     ):
         readers = [Reader(through), Reader(straight)]
         await asyncio.gather(through.ready.wait(), straight.ready.wait())
@@ -303,7 +304,7 @@ async def test_three_in_a_row_say_which_way_they_are_and_one_cannot_follow_itsel
         epochal.connect(services.url) as client,
         client.writer(stream, writer_id="w") as writer,
         client.subscribe(stream, topics=[b"b"], reject=[b"bb"], via="relay:c") as sub,
-        asyncio.timeout(90),
+        asyncio.timeout(PATIENCE),
     ):
         await sub.ready.wait()
         await publish(writer, range(30))

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.conftest import Services
+from tests.patience import PATIENCE
 from tests.relay.conftest import Relays
 from tests.relay.test_relay import NONE, publish
 
@@ -67,7 +68,7 @@ async def renewing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
 
 async def loaded(client: epochal.Client, stream: str, subscribers: int) -> None:
     """Wait until the catalog knows of so many subscribers of the one relay."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while [relay.load for relay in await client.catalog.relays(*stream.split("/"))] != [subscribers]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

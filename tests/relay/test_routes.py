@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from tests.patience import PATIENCE
 from tests.relay.conftest import Relays
 
 import epochal
@@ -13,7 +14,7 @@ import epochal
 
 async def listed(client: epochal.Client, stream: str, count: int) -> None:
     """Wait until so many relays are ready."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             found = await client.catalog.relays(*stream.split("/"))
             if sum(relay.state == "ready" for relay in found) == count:
@@ -23,7 +24,7 @@ async def listed(client: epochal.Client, stream: str, count: int) -> None:
 
 async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, times: range) -> None:
     """Publish epochs, and read each once, in order."""
-    async with client.writer(stream) as writer, asyncio.timeout(60):
+    async with client.writer(stream) as writer, asyncio.timeout(PATIENCE):
         for time in times:
             await writer.append(time, [time])
             await writer.advance(time + 1)
@@ -35,7 +36,7 @@ async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, 
 
 async def comes_back(client: epochal.Client, stream: str, reading: "asyncio.Task[object]") -> None:
     """Publish an epoch after the other until a reader, which joins at some moment, is given one."""
-    async with client.writer(stream) as writer, asyncio.timeout(60):
+    async with client.writer(stream) as writer, asyncio.timeout(PATIENCE):
         for time in itertools.count(10):
             await writer.append(time, [time])
             await writer.advance(time + 1)

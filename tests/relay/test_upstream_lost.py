@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.client.test_segment_reader import Publisher, Reader
+from tests.patience import PATIENCE
 
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import Push
@@ -50,7 +51,7 @@ async def test_who_is_lost_while_a_relay_catches_up_is_not_beaten_for(caplog: py
     machine = relayed.hosted.machine
     following = asyncio.create_task(relayed.hosted.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await publisher.joined(seq=4)
             await relayed.until(lambda: machine.alive)
             assert relayed.beats

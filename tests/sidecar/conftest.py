@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from tests.conftest import Services
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.sidecar import sidecar as client_sidecar
 from epochal.client.sidecar.connections import close_idle
 from epochal.local.child import console_script
-
-PATIENCE = 30.0
 
 
 class Process:

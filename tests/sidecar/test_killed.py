@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from tests.conftest import Services
+from tests.patience import PATIENCE
 from tests.seeds import fresh_seed
 from tests.sidecar.conftest import Process, Start
 
@@ -56,7 +57,7 @@ async def test_killed_at_any_moment_each_epoch_is_exact(
         await query.finish()
     expected = sorted([append, number] for append in range(APPENDS) for number in range(RECORDS))
     seen = 0
-    async with asyncio.timeout(60), client.subscribe(stream, since="start") as sub:
+    async with asyncio.timeout(PATIENCE), client.subscribe(stream, since="start") as sub:
         async for found in sub.epochs():
             assert isinstance(found, epochal.Epoch)
             assert (found.time, sorted(found.records())) == (seen, expected)

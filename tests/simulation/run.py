@@ -27,8 +27,8 @@ from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time
 
-PATIENCE = 60.0
-"""Seconds after which everything must have come right once faults have stopped."""
+RECOVERY = 60.0
+"""Simulated seconds after which everything must have come right once faults have stopped."""
 _FAULT_TICK = 0.5
 _DRAIN = 3.0
 """Seconds that a process that stops waits for its disk, and for the catalog."""
@@ -290,18 +290,18 @@ class _Run:
                 writer.retire()
             world.run(world.now + scenario.writer_timeout + 10)
             self._new_writers_finish()
-        world.run(world.now + PATIENCE, self._over)
+        world.run(world.now + RECOVERY, self._over)
         forgotten = world.counts["volumes lost"]  # also that somebody had finished
         if not self.catalog.complete and (forgotten or not self.oracle.enough_opened):  # some vanished, uncounted
             self._new_writers_finish()
-            world.run(world.now + PATIENCE, self._over)
+            world.run(world.now + RECOVERY, self._over)
         if not self._over():
             finished = scenario.all_finish and all(writer.finished or writer.vanished for writer in self.writers)
             raise Violation(f"{'E47, finish was confirmed to all' if finished else 'liveness'}: {self._unfinished()}")
         self._calm()
         self._join(From.START)
         self._join(From.LIVE)
-        world.run(world.now + PATIENCE, self._over)
+        world.run(world.now + RECOVERY, self._over)
         if not self._over():
             raise Violation(f"liveness, late joins: {self._unfinished()}")
 
