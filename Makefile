@@ -123,9 +123,8 @@ BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
 # The others, without reading all tests for them.
 WAITING = $(filter-out $(BUSY),$(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' --exclude-dir=cluster))
 
-test-long: $(READY) ## run test-compiled, then the tests marked long (LONG=4: four times as many rounds and seeds)
+test-long: $(READY) ## run the tests marked long (LONG=4: four times as many rounds and seeds)
 ifeq ($(TEST_ARGS),)
-	@$(MAKE) test-compiled
 	@$(MAKE) test-waiting
 	@$(MAKE) test-busy
 else

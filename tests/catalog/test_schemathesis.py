@@ -18,6 +18,8 @@ from tests.patience import PATIENCE
 from tests.service.documented import findings
 
 SECONDS = 40
+FEW = 4
+"""Examples of each operation in the short run."""
 _MORE_THAN_A_SCHEMA_SAYS = (
     "apply_stream",  # a manifest has rules between its fields
     "open_session", "forget_writer", "release_writer", "register_publisher", "subscribe",  # printable characters
@@ -147,6 +149,19 @@ def run(url: str, config: dict[str, Any], real: Real | None = None) -> tuple[lis
             return case
 
     return findings(schema)
+
+
+def test_some_requests_are_answered_as_the_document_says(catalog: str) -> None:
+    """The same ones in each run, however fast the machine is; the long tests look for others."""
+    config = {
+        **{name: value for name, value in CONFIG.items() if name != "max-time"},
+        "phases": {"stateful": {"enabled": False}, "coverage": {"enabled": False}},
+        "generation": {**CONFIG["generation"], "max-examples": FEW},
+    }
+    found, answers = run(catalog, config)
+    assert not found, "\n\n".join(found[:5])
+    assert len({operation for operation, _ in answers}) > 15
+    assert {status for _, status in answers} >= {200, 404, 422}
 
 
 @pytest.mark.long
