@@ -154,7 +154,8 @@ def test_who_stops_in_order_leaves_only_what_was_aborted_in_the_horizon() -> Non
 
 
 def test_marks_are_read_as_they_were_written_and_what_is_unknown_says_nothing() -> None:
-    for marks in (Marks(), Marks(finished=True), Marks(opened=frozenset(["a", "b:c"])), Marks(True, True)):
+    closed = Marks(closed=((0, 5), (3, 1)))
+    for marks in (Marks(), Marks(finished=True), Marks(opened=frozenset(["a", "b:c"])), Marks(True, True), closed):
         assert Marks.from_texts(marks.to_texts()) == marks
     assert Marks.from_texts(["of a later version", "enough"]) == Marks(enough=True)
     assert Marks(enough=True, opened=frozenset(["a"])).to_texts() == ("enough",), "no longer counted"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,8 @@ notes = st.one_of(
     st.builds(WriterForgotten, names),
     st.builds(
         PublisherIs, st.lists(times).map(tuple), st.booleans(), st.lists(names).map(tuple),
-        st.lists(names).map(tuple), st.booleans(), st.booleans(), st.booleans(),
+        st.lists(names).map(tuple), st.booleans(), st.booleans(), st.booleans(), st.booleans(),
+        st.lists(times).map(tuple),
     ),
     st.builds(EpochIs, times, st.integers(0, 2**40)),
     st.builds(Fingerprints, names, numbers, st.binary(max_size=20), st.binary(max_size=20)),
@@ -200,6 +202,46 @@ def test_a_writer_that_does_not_come_back_is_lost_after_the_whole_time_out() -> 
         life.publisher.tick(float(now))
     assert life.publisher.state().aborted == (3,)
     assert life.publisher.state().lower == (0,), "parked: only finish can empty a frontier"
+
+
+@pytest.mark.rule("E3", "E10")
+@pytest.mark.parametrize("rolled", [False, True], ids=["from the entries", "from a checkpoint"])
+def test_what_the_last_writer_to_close_had_held_is_in_the_log(rolled: bool) -> None:
+    """The writer that it ran ahead of is lost only after a restart."""
+    life = Life()
+    life.open("behind")
+    life.open("ahead")
+    life.ask(m.Hold(2, "0", (12,)), "ahead")
+    life.ask(m.Leave(3, "0", m.Leaving.CLOSE), "ahead")
+    if rolled:
+        life.roll()
+    life.restart()
+    for now in range(1, 32):
+        life.publisher.tick(float(now))
+    life.take()
+    assert list(life.restart().progress.lower.frontier) == [12]
+
+
+def test_notes_without_what_was_added_later_are_those_of_earlier_versions() -> None:
+    note = PublisherIs((3,), True, (), (), False, False, False)
+    as_before = msgpack.packb([5, [3], True, [], [], False, False, False])
+    assert encode_notes([note]) == as_before
+    assert decode_notes(as_before) == [note]
+    with_finished = msgpack.packb([5, [3], True, [], [], False, False, False, True])
+    assert encode_notes([note._replace(finished=True)]) == with_finished
+
+
+@pytest.mark.rule("E3")
+def test_a_log_says_no_longer_what_was_held_at_a_close_once_the_frontier_has_passed_that() -> None:
+    """So an earlier version can read the log again."""
+    life = Life()
+    life.open("behind")
+    life.open("ahead")
+    life.ask(m.Hold(2, "0", (12,)), "ahead")
+    life.ask(m.Leave(3, "0", m.Leaving.CLOSE), "ahead")
+    assert life.restore().publisher.closed == (12,)
+    life.ask(m.Hold(2, "0", (12,)), "behind")
+    assert life.restore().publisher.closed == ()
 
 
 @pytest.mark.rule("E7", "E10")

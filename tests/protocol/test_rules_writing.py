@@ -7,6 +7,8 @@ import pytest
 
 from epochal.errors import AppendsLost, EpochalError, NoPublisher, RemoteProtocolError, StreamGone, WriterLost
 from epochal.protocol import messages as m
+from epochal.protocol.subscriber.effects import EpochWasAborted
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
 from epochal.protocol.writer.effects import Moved, Over, Reconnect, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
@@ -262,3 +264,123 @@ def test_a_writer_refuses_an_older_publisher_over_reconnects_and_in_its_next_ses
         assert not writer.is_open_at("0")
         writer.receive("0", opened_at("0", 7))
         assert writer.is_open_at("0")
+
+
+# ---- the last holder is lost after another has closed ----
+
+
+def _ahead_and_behind(wiring: Any, segment: str = "0") -> Any:
+    """One writer that holds 0, after another that had appended at 11, moved to 12 and closed."""
+    behind, ahead = wiring.writer("behind"), wiring.writer("ahead")
+    ahead.append(segment, 11, b"whole")
+    ahead.advance(12)
+    ahead.leave(m.Leaving.CLOSE)
+    return behind
+
+
+@pytest.mark.rule("E3")
+def test_a_last_holder_that_is_lost_leaves_what_the_last_one_to_close_had_completed(wire_up: WireUp) -> None:
+    wiring = wire_up(writer_timeout=5.0)
+    reader = wiring.reader()
+    behind = _ahead_and_behind(wiring)
+    behind.append("0", 3, b"half")
+    wiring.writers.remove(behind)
+    wiring.tick(6)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [12]
+    assert reader.epochs() == [EpochWasAborted(3), (11, [b"whole"])]
+    assert wiring.writer("next").of(SessionReady) == [SessionReady((12,))]
+
+
+@pytest.mark.rule("E3")
+def test_a_last_holder_that_is_lost_takes_back_nothing_of_its_own(wire_up: WireUp) -> None:
+    wiring = wire_up(writer_timeout=5.0)
+    behind = _ahead_and_behind(wiring)
+    behind.advance(20)
+    wiring.writers.remove(behind)
+    wiring.tick(6)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [20]
+
+
+@pytest.mark.rule("E3")
+def test_in_a_partial_order_a_lost_last_holder_leaves_the_join(wire_up: WireUp) -> None:
+    wiring = wire_up("(int, int)", writer_timeout=5.0)
+    behind, ahead = wiring.writer("behind"), wiring.writer("ahead")
+    ahead.advance((0, 5))
+    behind.advance((3, 0))
+    ahead.leave(m.Leaving.CLOSE)
+    wiring.writers.remove(behind)
+    wiring.tick(6)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [(3, 5)]
+
+
+@pytest.mark.rule("E3", "E4")
+def test_a_last_holder_that_leaves_by_an_exception_leaves_as_much_as_one_that_is_lost(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    behind = _ahead_and_behind(wiring)
+    behind.leave(m.Leaving.ABORT)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [12]
+
+
+@pytest.mark.rule("E3")
+def test_a_last_holder_that_closes_leaves_what_it_held_itself(wire_up: WireUp) -> None:
+    wiring = wire_up(writer_timeout=5.0)
+    behind = _ahead_and_behind(wiring)
+    behind.leave(m.Leaving.CLOSE)
+    assert wiring.writer("next").of(SessionReady) == [SessionReady((0,))]
+
+
+@pytest.mark.rule("E3", "E46")
+def test_a_last_holder_that_is_released_by_hand_leaves_what_the_last_one_to_close_had_completed(
+    wire_up: WireUp,
+) -> None:
+    wiring = wire_up(writer_timeout=5.0, hold_lost=True)
+    behind = _ahead_and_behind(wiring)
+    wiring.writers.remove(behind)
+    wiring.tick(6)
+    publisher = wiring.publishers["0"]
+    assert list(publisher.progress.lower.frontier) == [0]
+    publisher.release({"behind": 1})
+    wiring.run()
+    assert list(publisher.progress.lower.frontier) == [12]
+
+
+@pytest.mark.rule("E3", "E11")
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_last_holder_that_is_lost_with_the_memory_leaves_what_the_last_one_to_close_had_completed(
+    wire_up: WireUp, comes_back: bool
+) -> None:
+    wiring = wire_up(segments="01", writer_timeout=5.0)
+    behind = _ahead_and_behind(wiring, "1")
+    wiring.writers.remove(behind)
+    wiring.lose_memory("0", marks=wiring.stored["0"].marks)
+    reader = wiring.reader(From.START)
+    if comes_back:  # another than the one that is awaited; it moves on and closes as well
+        again = wiring.writer("again")
+        again.advance(15)
+        again.leave(m.Leaving.CLOSE)
+    wiring.tick(7)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [15 if comes_back else 12]
+    assert reader.epochs() == [(11, [b"whole"])]
+
+
+@pytest.mark.rule("E3", "E11")
+def test_nothing_is_left_for_writers_that_are_lost_while_one_waits_for_the_catalog(wire_up: WireUp) -> None:
+    wiring = wire_up(writer_timeout=5.0)
+    behind, ahead = wiring.writer("behind"), wiring.writer("ahead")
+    behind.advance(3)
+    behind.append("0", 4)
+    ahead.advance(12)
+    ahead.leave(m.Leaving.CLOSE)
+    marks = wiring.stored["0"].marks
+    wiring.lose_memory("0", marks=marks, horizon=())
+    wiring.catalog_answers = False
+    behind.connect("0")  # it names what it appended, which is to be recorded before it is aborted
+    wiring.tick(7)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [3]
+    wiring.catalog_answers = True
+    wiring.run()
+    with pytest.raises(AppendsLost):
+        behind.machine.raise_failure()
+    behind.advance(5)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [5]
+    assert "writer_lost" not in behind.errors()

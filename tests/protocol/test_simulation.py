@@ -22,6 +22,7 @@ from epochal.protocol.publisher.appends import AppendHandler
 from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.horizon import Horizon
 from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.reserved_capability import ReservedCapability
 from epochal.protocol.publisher.session_opening import SessionOpener
 from epochal.protocol.publisher.writer_sessions import WriterSessions
 from epochal.protocol.publisher.writer_state import WriterState
@@ -462,10 +463,14 @@ def _moves_before_appends_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
 def _aborts_nothing_of_lost_writers(patch: pytest.MonkeyPatch) -> None:
     depart = WriterSessions.depart
 
-    def departs(self: WriterSessions, state: WriterState, *, abort: bool, finish: bool) -> None:
+    def departs(self: WriterSessions, state: WriterState, *, abort: bool, finish: bool, replaced: bool = False) -> None:
         depart(self, state, abort=False, finish=finish)
 
     patch.setattr(WriterSessions, "depart", departs)
+
+
+def _forgets_who_has_closed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReservedCapability, "left_by", lambda self, lost: lost)
 
 
 def _opens_fenced_sessions(patch: pytest.MonkeyPatch) -> None:
@@ -496,6 +501,7 @@ def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
         (_believes_it_saw_all, "E18", {}),
         (_moves_before_appends_are_acknowledged, "E1", {}),
         (_aborts_nothing_of_lost_writers, "E3", {"death_rate": 0.3}),
+        (_forgets_who_has_closed, "E3", {"all_finish": False, "writers": 3}),
         (_opens_fenced_sessions, "E6", {"hang_rate": 0.5}),
         (_orders_tuples_as_python_does, "I6|I1|E14|E15|S35|S5|E1|E11", {"shape": "(int, int)"}),
     ],

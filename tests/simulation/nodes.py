@@ -3,17 +3,19 @@
 The simulated counterpart of the publisher service.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
+from typing import Any
 
 from tests.simulation.catalog import Catalog, Grant
 from tests.simulation.disk import Disk, events_of
 from tests.simulation.gathering import Gathering
 from tests.simulation.links import Connection, Socket
 from tests.simulation.liveness import Liveness
-from tests.simulation.oracle import Oracle, Violation
+from tests.simulation.oracle import Oracle, Times, Violation
 from tests.simulation.reporting import RETRY, Reporting
 from tests.simulation.scenario import Scenario
 from tests.simulation.strangers import Stranger
@@ -41,6 +43,7 @@ from epochal.protocol.publisher.effects import (
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
 
@@ -151,6 +154,8 @@ class Node:
         if before is not None and self._gathering is None and not grant.complete:  # it has recorded what may be lost
             before.died()
             self.oracle.gathered(self.log, self.log.start, state.below, before.heard)
+        if restored is None:
+            self.log.closed_before = _closed(grant)
         self.liveness = Liveness(self.segment, records=not scenario.durable)
         self._reporting = Reporting(
             self.world, scenario, self.catalog, self.publisher, self.liveness, Incarnation(self, self.publisher),
@@ -161,6 +166,8 @@ class Node:
         if self._told is not None and first:
             self._logged(first)
             self._told.seq = self.publisher.seq
+        self._leaves: dict[tuple[bytes, int], tuple[str, int]] = {}
+        """(connection, operation) -> the session that asks to close or to finish."""
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
         self._fair_since = now
@@ -349,6 +356,9 @@ class Node:
 
     def _take_in(self, connection: Connection, message: m.Message, now: float) -> None:
         peer = connection.name
+        if isinstance(message, m.Leave) and message.how is not m.Leaving.ABORT:
+            self._leaves[peer, message.op] = connection.owner
+            self.oracle.closing(self.log, *connection.owner, now)
         self._longest_silence[peer] = self._silence(peer)
         self._heard[peer] = now
         if isinstance(message, m.Open):
@@ -541,6 +551,8 @@ class Node:
             self._gathering.refused(reply.peer)
         if type(message) is m.Opened and entry is not None:
             self.oracle.opened(self.log, *entry[1].owner)
+        elif type(message) is m.Done and (owner := self._leaves.get((reply.peer, message.op))) is not None:
+            self.oracle.closed(self.log, *owner, self.world.now)
         elif type(message) is m.Lost and message.code == WriterLost.code:
             silent = self._silence(reply.peer)
             if silent < self.scenario.writer_timeout - 1e-6:
@@ -554,6 +566,16 @@ class Node:
         """
         silent = self.world.now - max(self._heard.get(peer, 0.0), self._fair_since)
         return max(silent, self._longest_silence.get(peer, 0.0)) if self.scenario.durable else silent
+
+
+def _closed(grant: Grant) -> Times | None:
+    """What the last writer to close had held, by what is recorded of a life without a log (E3)."""
+    texts = [mark.removeprefix("closed:") for mark in grant.marks if mark.startswith("closed:")]
+    return frozenset(_time(json.loads(text)) for text in texts) or None
+
+
+def _time(value: Any) -> Time:
+    return tuple(map(_time, value)) if isinstance(value, list) else int(value)
 
 
 def _is_wanted(event: m.Event, topics: TopicFilter) -> bool:

@@ -89,6 +89,24 @@ class Session:
             return False
         return any(not reached(held, time) for held in self.sent)
 
+    def latest(self) -> Times:
+        """The furthest that it has said it holds, but for the end, when it holds nothing."""
+        assert self.held is not None
+        latest = self.held
+        for held in self.sent:
+            if held and all(reached(latest, time) for time in held):
+                latest = held
+        return latest
+
+
+@dataclass(slots=True)
+class Closing:
+    """One session's close or finish at one segment: when it asked for it first, and when it was confirmed."""
+
+    held: Times
+    asked: float
+    confirmed: float | None = None
+
 
 class Standing(NamedTuple):
     """A log just after some event."""
@@ -136,6 +154,10 @@ class Log:
     retention: Retention = field(default_factory=lambda: Retention(m.NOTHING_YET, inf, inf))
     lives: list[tuple[int, int]] = field(default_factory=list)
     """Its incarnations, each with the last event of the log when it began."""
+    closings: dict[tuple[str, int], Closing] = field(default_factory=dict)
+    """(writer, session) -> its close."""
+    closed_before: Times | None = None
+    """What the last writer to close had held, as the catalog told the first of its lives."""
     repeated: set[Time] = field(default_factory=set)
     """Times with data of which no writer heard that it is logged: if it is lost, the writers send it again."""
 
@@ -303,6 +325,36 @@ class Oracle:
         known = {payload for log in self.logs[append.segment] for payload in log.payloads} | self.lost
         if append.payload not in known:
             raise Violation(f"E9: {append.payload!r} was acknowledged, and is in no log of segment {append.segment}")
+
+    # ---- writers that close, and what the others leave (E3) ----
+
+    def closing(self, log: Log, writer: str, number: int, now: float) -> None:
+        """A publisher is asked to let a session go that says that all is whole."""
+        session = next(each for each in self.sessions[writer] if each.number == number)
+        log.closings.setdefault((writer, number), Closing(session.latest(), now))
+
+    def closed(self, log: Log, writer: str, number: int, now: float) -> None:
+        """The publisher confirms that, perhaps again."""
+        closing = log.closings[writer, number]
+        closing.confirmed = closing.confirmed or now
+
+    def all_are_gone(self, log: Log) -> None:
+        """No writer is left, however each of them went: then nothing holds back what the last one to close completed.
+
+        Of those that closed at the same time, any may have been the last; also one that was never told that it had.
+        """
+        if len(log.sessions) < self.scenario.min_writers:
+            return  # nothing may complete yet (E5)
+        closings = list(log.closings.values())
+        last_asked = max((each.asked for each in closings if each.confirmed is not None), default=None)
+        last = [each.held for each in closings if last_asked is None or (each.confirmed or inf) >= last_asked]
+        if last_asked is None:
+            if log.closed_before is None:
+                return
+            last.append(log.closed_before)
+        if not any(all(reached(held, time) for time in log.lower) for held in last):
+            where = f"segment {log.segment} is left at {sorted(log.lower)}"
+            raise Violation(f"E3: {where}, and the last writer to close had held {[sorted(held) for held in last]}")
 
     # ---- logs ----
 

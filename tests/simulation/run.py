@@ -289,6 +289,8 @@ class _Run:
             for writer in self.writers:
                 writer.retire()
             world.run(world.now + scenario.writer_timeout + 10)
+            for node in self.nodes.values():
+                self.oracle.all_are_gone(node.log)
             self._new_writers_finish()
         world.run(world.now + RECOVERY, self._over)
         forgotten = world.counts["volumes lost"]  # also that somebody had finished

@@ -22,7 +22,7 @@ class HolderKind(StrEnum):
     RETURNING = "returning"
     """A writer of the last incarnation has not come back yet (E11)."""
     PARKED = "parked"
-    """Every writer has left, and the last one's capability is kept for the next (E3, E4)."""
+    """Every writer has left, and what the last one left is kept for the next (E3, E4)."""
     LOST = "lost"
     """A writer was lost, and what it held is kept for it: until it is back, or released (`whenLost: hold`, E46)."""
     FINISHING = "finishing"

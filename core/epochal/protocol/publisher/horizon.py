@@ -14,12 +14,13 @@ as recorded. Separate from the publisher, which decides what waits: this can be 
 Sources: rule E11.
 """
 
+import json
 from collections.abc import Iterable
 from functools import reduce
 from typing import NamedTuple
 
 from epochal.protocol.frontier import Antichain, Downset
-from epochal.protocol.times import MAX_TIME, Time, TimeShape, join
+from epochal.protocol.times import MAX_TIME, Time, TimeShape, from_json, join, to_json
 
 MOST_BYTES = 3_750
 """Most bytes that the times of a horizon take in a message; a larger horizon is coarsened to fewer, larger times."""
@@ -47,24 +48,29 @@ class Marks(NamedTuple):
     """Facts about a segment that stay true over a crash. The catalog stores them as texts and does not read them.
 
     `finished`: some writer has finished there (E47). `enough`: `progress.minWriters` writers have opened the segment;
-    until then `opened` names those that have (E5).
+    until then `opened` names those that have (E5). `closed`: what the last writer to close had held, while others hold
+    less (E3).
     """
 
     finished: bool = False
     enough: bool = False
     opened: frozenset[str] = frozenset()
+    closed: tuple[Time, ...] = ()
 
     def to_texts(self) -> tuple[str, ...]:
         """The form that is stored."""
         flags = [name for name, true in (("finished", self.finished), ("enough", self.enough)) if true]
-        return (*flags, *(f"opened:{writer}" for writer in sorted(self.opened) if not self.enough))
+        opened = [f"opened:{writer}" for writer in sorted(self.opened) if not self.enough]
+        closed = [f"closed:{json.dumps(to_json(time), separators=(',', ':'))}" for time in self.closed]
+        return (*flags, *opened, *closed)
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> "Marks":
         """Read what is stored. Marks that only a later version knows are ignored."""
         known = set(texts)
         opened = frozenset(text.removeprefix("opened:") for text in known if text.startswith("opened:"))
-        return cls("finished" in known, "enough" in known, opened)
+        closed = sorted(from_json(json.loads(text[len("closed:") :])) for text in known if text.startswith("closed:"))
+        return cls("finished" in known, "enough" in known, opened, tuple(closed))
 
 
 class Pace:

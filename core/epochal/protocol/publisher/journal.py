@@ -92,6 +92,11 @@ class PublisherIs(NamedTuple):
     complete: bool
     finished: bool = False
     """Whether a writer has finished (E47). Added later than the other fields, so it is left out where it is false."""
+    closed: tuple[Time, ...] = ()
+    """What the last writer to close had held (E3); empty once the frontier has passed that.
+
+    Added later still, and left out where it is empty.
+    """
 
 
 class EpochIs(NamedTuple):
@@ -128,8 +133,8 @@ def encode_notes(notes: Iterable[Note]) -> bytes:
 
 
 def _fields(note: Note) -> Sequence[object]:
-    if type(note) is PublisherIs and not note.finished:
-        return note[:-1]
+    if type(note) is PublisherIs:
+        return note if note.closed else note[:-1] if note.finished else note[:-2]
     return note[:-6] if type(note) is WriterIs and note.source < 0 and not note.refusing else note
 
 

@@ -12,7 +12,8 @@ States of a segment. `gathering` and `stopped` can be true together with another
     opening    holds its own capability until `min_writers` writers   `SessionOpener.settle`
                have opened and all awaited ones are back (E5, E11)
     running    the writers' capabilities are the frontier (S4)        `WriterSessions.depart` of the last writer
-    parked     holds what the last writer held (E3)                   the next open: `SessionOpener.settle`
+    parked     holds what the last writer held, or a lost one leaves  the next open: `SessionOpener.settle`
+               (E3)
     finishing  parked after a finish; opens wait for the catalog      `finishing_answered`: complete, or open again (E7)
     complete   the frontier is empty; every new open is refused       never
     stopped    the last record was made; nothing happens any more     never
@@ -101,6 +102,7 @@ class SegmentPublisher:
                 now,
                 opened=known.opened,
                 enough=known.enough or start != bottom,
+                closed=known.closed,
             )
         else:
             self._completion = SegmentCompletion.restored(restored.publisher)
@@ -262,6 +264,7 @@ class SegmentPublisher:
             tuple(self._own.held), self._own.enough, tuple(sorted(self._own.awaited)),
             () if self._own.enough else tuple(sorted(self._own.opened)),
             self._completion.finishing, self._completion.early, self._completion.complete, self._completion.finished,
+            self._own.closed_past(self._log.held.frontier),
         )  # fmt: skip
 
     # ---- time and messages ----
@@ -458,7 +461,8 @@ class SegmentPublisher:
         then on nothing happens here any more.
         """
         progress, frontier = self.progress, self._log.held.frontier
-        marks, writers = Marks(self._completion.finished, self._own.enough, frozenset(self._own.opened)), self.writers
+        own, writers = self._own, self.writers
+        marks = Marks(self._completion.finished, own.enough, frozenset(own.opened), own.closed_past(frontier))
         lost = (*progress.aborted, *progress.below)
         self._stopped = self._stopped or final
         if self._lost_horizon.pending:

@@ -7,7 +7,7 @@ Sources: rules E3, E5, E7, E11.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from epochal.protocol.blockers import MOST_HOLDERS, Holder, HolderKind
@@ -30,6 +30,8 @@ class ReservedCapability:
     """Writers that have opened; counted only until there are enough (E5)."""
     enough: bool
     """Whether at least `min_writers` have opened, so that epochs may complete (E5)."""
+    closed: Antichain = field(default_factory=Antichain)
+    """What the last writer to close had held. A last holder that is lost leaves no less than that behind (E3)."""
 
     @classmethod
     def at(
@@ -41,16 +43,20 @@ class ReservedCapability:
         *,
         opened: Iterable[str],
         enough: bool,
+        closed: Iterable[Time],
     ) -> Self:
         """For an incarnation without a log: the `known` writers are awaited; they and the `opened` ones are counted."""
-        parked = cls(Antichain(start), now, min_writers, set(known), {*known, *opened}, enough)
+        parked = cls(Antichain(start), now, min_writers, set(known), {*known, *opened}, enough, Antichain(closed))
         parked._count()
         return parked
 
     @classmethod
     def restored(cls, note: PublisherIs, min_writers: int, now: float) -> Self:
         """As the log recorded it."""
-        return cls(Antichain(note.held), now, min_writers, set(note.awaited), set(note.opened), note.enough_writers)
+        return cls(
+            Antichain(note.held), now, min_writers, set(note.awaited), set(note.opened), note.enough_writers,
+            Antichain(note.closed),
+        )  # fmt: skip
 
     @property
     def may_go(self) -> bool:
@@ -73,6 +79,27 @@ class ReservedCapability:
         self.held = Antichain(held)
         self.since = now
         return [(time, 1) for time in held]
+
+    def catch_up(self) -> list[Change]:
+        """Every writer that was awaited is lost, as the last holder: leave what it leaves (E3).
+
+        Returns the changes of the lower frontier's counts.
+        """
+        held, self.held = self.held, self.left_by(self.held)
+        return [(time, 1) for time in self.held] + [(time, -1) for time in held]
+
+    def left_by(self, lost: Antichain) -> Antichain:
+        """What a last holder leaves that held `lost` and was lost: as if it had left before the last one that closed.
+
+        >>> own = ReservedCapability(Antichain(), 0.0, 1, set(), set(), True, closed=Antichain([(0, 12)]))
+        >>> own.left_by(Antichain([(3, 0)])), own.left_by(Antichain([(0, 20)]))
+        (Antichain([(3, 12)]), Antichain([(0, 20)]))
+        """
+        return lost.join(self.closed) if len(self.closed) else lost
+
+    def closed_past(self, frontier: Antichain) -> tuple[Time, ...]:
+        """`closed`, as long as it still matters: until `frontier` has passed it, which it never goes back behind."""
+        return () if self.closed.reaches_all(frontier) else tuple(self.closed)
 
     def release(self) -> list[Change]:
         """Hold nothing; returns the changes of the lower frontier's counts."""

@@ -153,17 +153,22 @@ class SessionOpener:
     def settle(self, *, lost: bool = False) -> None:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11).
 
-        `lost`: some of them were given up just now. If no writer is left then, an earlier finish decides (E47), but
-        only once every open that waits is answered: a writer that waits for the catalog is not lost.
+        `lost`: some of them were given up just now. If no writer is left then, they were the last holders (E3), and an
+        earlier finish decides (E47), but only once every open that waits is answered: a writer that waits for the
+        catalog is not lost.
         """
         lost, self._put_off = lost or self._put_off, False
         if not self._own.may_go:
             return
         holders = any(len(w.held) for w in self._writers)
-        over = self._completion.early or (lost and self._completion.finished and not holders)
-        if over and (self.waiting or self._completion.waiting):
+        alone = lost and not holders
+        over = self._completion.early or (alone and self._completion.finished)
+        if (alone or over) and (self.waiting or self._completion.waiting or self._lost_horizon.pending):
             self._put_off = True
-        elif over:
+            return
+        if alone:
+            self._log.move(self._own.catch_up())
+        if over:
             self._completion.early = False
             self._log.effects.append(self._completion.report(True))
         elif holders:
@@ -267,7 +272,7 @@ class SessionOpener:
         the newer session has used the same numbers for appends of its own, which must not be taken for those (E6).
         """
         self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
-        self._sessions.depart(state, abort=True, finish=False)
+        self._sessions.depart(state, abort=True, finish=False, replaced=True)
         self._sessions.take_waiting(state)
         if self._writers.get(state.writer) is state:
             self._writers.forget(state)

@@ -100,8 +100,11 @@ class WriterSessions:
         else:
             self.depart(state, abort=True, finish=False)
 
-    def depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:
+    def depart(self, state: WriterState, *, abort: bool, finish: bool, replaced: bool = False) -> None:
         """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7).
+
+        `abort`: it was lost, or leaves by an exception. Then it leaves as if it had done so before the last one that
+        closed; but not where it is `replaced`, by a later session that holds the same.
 
         In a complete stream nothing is parked. A catalog restored from an older copy, which had lost that a writer
         opened again, may complete the stream while that writer is there; its epochs end with it.
@@ -114,6 +117,10 @@ class WriterSessions:
         state.granted = False
         state.closed = not abort and state.under is None
         held = state.held
+        if len(held) and not abort:
+            self._own.closed = held
+            if log.horizon is not None and self._own.closed_past(log.held.frontier):
+                log.horizon.urgent = True  # another may be lost after this publisher, and its successor must know then
         last = (
             len(held) > 0
             and not self._completion.complete
@@ -123,7 +130,8 @@ class WriterSessions:
         over = finish or (abort and self._completion.finished)  # a loss does not undo an earlier finish (E47)
         # Parked before the writer's own counts go below, so that the frontier never moves in between.
         if last and not len(self._own.held):
-            log.move(self._own.park(held, log.now))
+            left = self._own.left_by(held) if abort and not replaced else held
+            log.move(self._own.park(left, log.now))
             if over:
                 log.effects.append(self._completion.report(True))
         elif last:
