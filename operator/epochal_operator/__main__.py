@@ -17,6 +17,8 @@ import typer
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import Unavailable
 from epochal.kube.api import ApiError, is_ready
+from epochal.resources.cluster.children import release_of
+from epochal.resources.cluster.rollout import Rollout
 from epochal.resources.definitions import DEFINITIONS, all_crds, crd_text
 from epochal.service.process import command_line
 from epochal.service.process import run as run_process
@@ -138,7 +140,8 @@ def _controller(
     reporter = Reporter(api, cache, settings.frontier_interval)
     claims = Claims(settings.operator, cache)
     actions = Actions(api, cache, reporter)
-    reconciler = Reconciler(settings, api, cache, catalog_sync, reporter, claims, actions)
+    rollout = Rollout(release_of(settings.cluster), settings.rollout_streams, settings.rollout_patience)
+    reconciler = Reconciler(settings, api, cache, catalog_sync, reporter, claims, actions, rollout)
     relays = RelayReconciler(settings, cache, reporter, claims, actions)
     controller = Controller(settings, api, reconciler, relays, telemetry)
     telemetry.observe(

@@ -352,6 +352,8 @@ class Controller:
         try:
             return await self._reconciler.reconcile(place)
         finally:
+            for waited in self._reconciler.rollout.due():
+                self._wake(waited)
             if not was_claimed and self._is_claimed(place):
                 for relay in self._relays_of(place):
                     self._wake(relay)

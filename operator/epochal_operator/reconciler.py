@@ -22,6 +22,7 @@ from epochal.resources.cluster import (
     plan_cluster,
 )
 from epochal.resources.cluster.planner import standing_pods
+from epochal.resources.cluster.rollout import Rollout
 from epochal.resources.cluster.status import News
 from epochal.resources.cluster.stream import FINALIZER, is_terminating, key
 from epochal.resources.spec import Object
@@ -47,6 +48,7 @@ class Reconciler:
     reporter: Reporter
     claims: Claims
     actions: Actions
+    rollout: Rollout
 
     async def reconcile(self, place: Place) -> float | None:
         """Look at one stream; returns seconds after which to look again in any case.
@@ -56,6 +58,7 @@ class Reconciler:
         stream = self.cache.streams.get(place)
         if stream is None:  # its objects go with it: Kubernetes collects what has no owner
             self.reporter.forget(place)
+            self.rollout.done(place)
             return None
         if self.claims.leaves(place):
             return None
@@ -170,13 +173,27 @@ class Reconciler:
 
         Of the plan that is returned the actions were done; what Kubernetes refused is beside it.
         """
-        named = frozenset(map(key, wanted))
+        named, place = frozenset(map(key, wanted)), (target.namespace, target.name)
 
         def plan() -> ClusterPlan:
             observed = self.cache.children(target.namespace, target.name, named)
-            return plan_cluster(target, wanted, observed, may_roll=may_roll)
+            draft = partial(plan_cluster, target, wanted, observed, may_roll=may_roll)
+            return self.rollout.plan(
+                place, lambda upgrade: draft(may_upgrade=upgrade), self._standing, datetime.now(UTC)
+            )
 
-        return await self.actions.carry_out(stream, plan, partial(self._check_still_there, stream))
+        done, refusals = await self.actions.carry_out(stream, plan, partial(self._check_still_there, stream))
+        self.rollout.look(place, done, may_roll=may_roll)
+        return done, refusals
+
+    def _standing(self) -> dict[Place, Sequence[Object]]:
+        """The pods that stand, of each stream that this operator looks after."""
+        found: dict[Place, Sequence[Object]] = {}
+        for (namespace, name), stream in self.cache.streams.items():
+            if self.claims.is_claimed(stream) and not is_terminating(stream):
+                observed = self.cache.children(namespace, name, frozenset())
+                found[namespace, name] = standing_pods(name, stream["metadata"]["uid"], observed)
+        return found
 
     async def _check_still_there(self, stream: Object) -> None:
         """Before anything is written: is the stream still the one that was seen, and not on its way out?"""

@@ -105,6 +105,8 @@ class OperatorSettings(ServiceSettings):
     """How long the deletion of a stream waits for a catalog that is away; it is notified later then."""
     rollout_patience: float = Field(default=300.0, gt=0.0, le=86400.0)
     """How long a pod may take to become ready before it counts as stuck; recovering a long log takes a while."""
+    rollout_streams: int = Field(default=3, ge=1, le=10_000)
+    """Streams whose pods are replaced at once for a new image, once it serves one: as many may lose a pod to it."""
     relay_scale_up: float = Field(default=15.0, ge=0.0, le=86400.0)
     """How long more relays must be needed before they begin: longer than the catalog lists one that was killed."""
     relay_scale_down: float = Field(default=300.0, ge=0.0, le=86400.0)

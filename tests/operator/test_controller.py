@@ -11,6 +11,7 @@ from epochal.catalog_api.answers import Owner, RelayInfo, SegmentInfo, StreamInf
 from epochal.catalog_api.blockers import HeldBack
 from epochal.client.shutdown import ended
 from epochal.errors import Unavailable
+from epochal.resources.cluster.rollout import Rollout
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal.resources.manifest import OBJECT_UID
 from epochal_operator.api import ThrottledApi
@@ -39,6 +40,7 @@ class Looks:
     """What was listed last."""
     seen: list[Place | RelayPlace] = field(default_factory=list)
     raises: dict[Place | RelayPlace, Exception] = field(default_factory=dict)
+    rollout: Rollout = field(default_factory=lambda: Rollout("", 3, 300.0))
     looked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     def __post_init__(self) -> None:

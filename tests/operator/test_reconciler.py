@@ -9,6 +9,7 @@ from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import Unavailable
 from epochal.resources.cluster import Seen, children_of, status_of
+from epochal.resources.cluster.rollout import Rollout
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal.resources.manifest import StreamManifest
 from epochal_operator.actions import Actions, OutOfDate
@@ -20,6 +21,7 @@ from epochal_operator.reconciler import Reconciler
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings
 
+ROLLOUT = Rollout("", 3, 300.0)
 STREAM: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",
     "kind": "Stream",
@@ -54,7 +56,7 @@ async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
     async with CatalogClient(settings.catalog) as catalog:
         reporter, claims = Reporter(api, cache, 1.0), Claims(settings.operator, cache)
         reconciler = Reconciler(
-            settings, api, cache, Vanishing(cache, catalog), reporter, claims, Actions(api, cache, reporter)
+            settings, api, cache, Vanishing(cache, catalog), reporter, claims, Actions(api, cache, reporter), ROLLOUT
         )
         with pytest.raises(OutOfDate, match="demo/flights is gone"):
             await reconciler.reconcile(("demo", "flights"))
@@ -115,7 +117,7 @@ async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of
     noting, claims = Noting(api, cache, 1.0), Claims(settings.operator, cache)
     async with CatalogClient(settings.catalog) as catalog:
         reconciler = Reconciler(
-            settings, api, cache, Away(catalog, lambda: None), noting, claims, Actions(api, cache, noting)
+            settings, api, cache, Away(catalog, lambda: None), noting, claims, Actions(api, cache, noting), ROLLOUT
         )
         await reconciler.reconcile(("demo", "flights"))
     assert noting.seen is not None

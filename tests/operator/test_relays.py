@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from tests.operator.test_reconciler import STREAM
+from tests.operator.test_reconciler import ROLLOUT, STREAM
 from tests.resources.pretended import Pretended, _merge
 from tests.resources.test_relay import document
 
@@ -316,7 +316,8 @@ async def test_a_relay_that_was_applied_first_starts_when_its_stream_is_claimed(
     world = World(monkeypatch, held)
     api, looks = cast(ThrottledApi, held), world.looks
     streams = Reconciler(
-        *(SETTINGS, api, world.cache, cast(CatalogSync, Catalog()), looks.reporter, looks.claims, looks.actions)
+        *(SETTINGS, api, world.cache, cast(CatalogSync, Catalog()), looks.reporter, looks.claims, looks.actions),
+        rollout=ROLLOUT,
     )
     acting = Controller(SETTINGS, api, streams, looks, OperatorTelemetry())
     acting.listed.set()

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from epochal.resources.cluster import Apply, ClusterAction, ClusterPlan, ClusterStream, Create, Delete, plan_cluster
-from epochal.resources.cluster.planner import has_ended, is_ready, segments_of
+from epochal.resources.cluster.planner import segments_of
+from epochal.resources.cluster.pod_state import has_ended, is_ready
 from epochal.resources.cluster.stream import is_terminating, key
 
 Object = dict[str, Any]

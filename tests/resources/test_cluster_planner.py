@@ -20,7 +20,8 @@ from epochal.resources.cluster import (
     plan_cluster,
     whose,
 )
-from epochal.resources.cluster.planner import is_ready, segments_of
+from epochal.resources.cluster.planner import segments_of
+from epochal.resources.cluster.pod_state import is_ready
 from epochal.resources.cluster.repacking import PodSlot, Repacking
 from epochal.resources.cluster.stream import is_terminating, key
 from epochal.resources.plan import DesiredStream, publishers_of

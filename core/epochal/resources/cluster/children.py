@@ -5,6 +5,7 @@ is compared is what was drawn, and nothing else. A comparison that finds a diffe
 for ever. The pod is drawn in `pods`.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from epochal.resources.cluster.stream import (
     INGEST_PORT,
     MONITORING_LABEL,
     PORTS,
+    RELEASE,
     REQUESTS_PORT,
     SETTINGS,
     ClusterSettings,
@@ -30,6 +32,7 @@ from epochal.resources.cluster.stream import (
     relay_pod_labels,
     volume_name,
 )
+from epochal.resources.crd import GROUP, KIND, VERSION
 from epochal.resources.manifest import StreamManifest
 from epochal.resources.quantities import format_bytes, parse_bytes, same_amount
 from epochal.resources.relay import RelayManifest
@@ -52,10 +55,24 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
     pods = [_owned(stream, item) for item in _pods(stream, settings)]
     given = _settings(stream)
     if stream.keeps_logs:  # a pod that is started again for them loses nothing
-        children += [hashed(item, given) for item in pods]
+        pods = [hashed(item, given) for item in pods]
     else:
-        children += [_annotated(hashed(item, None), SETTINGS, _digest(given)) for item in pods]
+        pods = [_annotated(hashed(item, None), SETTINGS, _digest(given)) for item in pods]
+    children += [_annotated(item, RELEASE, release_of(settings)) for item in pods]
     return [_labelled(stream, item) for item in children]
+
+
+@functools.cache
+def release_of(settings: ClusterSettings) -> str:
+    """The hash of what every pod has from the operator, whatever its stream: of the pod of a stream like no other."""
+    document = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": "a"},
+        "spec": {"time": {"shape": "int"}, "payload": {"encoding": "bytes"}},
+    }
+    stream = ClusterStream(StreamManifest.from_document(document), "", "", ("0",))
+    return _digest(list(_pods(stream, settings)))
 
 
 def check_drawable(manifest: StreamManifest) -> None:

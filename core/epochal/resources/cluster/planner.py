@@ -7,12 +7,22 @@ come and go, and beside them are volumes, services and what others made under th
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from epochal.resources.cluster.changes import repair
 from epochal.resources.cluster.children import covers, differing, grown
+from epochal.resources.cluster.pod_state import has_ended, is_ready, why_ended
 from epochal.resources.cluster.repacking import PodSlot, Repacking, slot_of
-from epochal.resources.cluster.stream import CATALOG_UID, HASH, SEGMENTS, SETTINGS, ClusterStream, is_terminating, key
+from epochal.resources.cluster.stream import (
+    CATALOG_UID,
+    HASH,
+    RELEASE,
+    SEGMENTS,
+    SETTINGS,
+    ClusterStream,
+    is_terminating,
+    key,
+)
 from epochal.resources.crd import GROUP, KIND
 from epochal.resources.plan import Keep, PlannedPublisher, Start, Stop, plan, publisher_id
 from epochal.resources.spec import Object
@@ -86,6 +96,15 @@ class Delete:
 ClusterAction: TypeAlias = Create | Apply | Delete
 
 
+class Held(NamedTuple):
+    """Why pods of an older release stay for now (`rollout`)."""
+
+    is_stopped: bool
+    """Whether pods of the new release are stuck; else the stream's turn comes by itself."""
+    by: tuple[str, ...]
+    """The pods that are stuck, with why; or the streams that are under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """What to do now, and what was seen on the way."""
@@ -109,6 +128,17 @@ class ClusterPlan:
     """Fields of the manifest that the volumes are not as."""
     waiting_for_restart: tuple[str, ...] = ()
     """Pods that were made under other settings, for which none is replaced."""
+    behind: tuple[Object, ...] = ()
+    """Of the outdated pods, those of an older release."""
+    held: Held | None = None
+    """Why these stay for now, where other streams are the reason."""
+
+    @property
+    def upgrades(self) -> tuple[Object, ...]:
+        """The pods of an older release that are to be replaced now."""
+        behind = {pod["metadata"]["uid"] for pod in self.behind}
+        ended = (action.item for action in self.actions if isinstance(action, Delete))
+        return tuple(item for item in ended if item["metadata"]["uid"] in behind)
 
 
 @dataclass(slots=True)
@@ -150,22 +180,28 @@ def plan_cluster(
     observed: Iterable[Object],
     *,
     may_roll: bool = True,
+    may_upgrade: bool = True,
 ) -> ClusterPlan:
     """What leads from `observed` to `wanted`, which `children_of` drew.
 
     `observed`: everything in the stream's namespace that has its label, or one of the wanted names.
-    `may_roll`: whether a pod that runs may be replaced now.
+    `may_roll`: whether a pod that runs may be replaced now. `may_upgrade`: also one of an older release.
     Idempotent: once the actions are carried out and pods are ready, planning again gives none. At most one pod is
     deleted for being outdated, or one group for exchanging segments, and only while all others are ready; or one that
     serves no one.
     """
     planning = _begin(KIND, stream.name, stream.object_uid, wanted, observed)
     there = _plan_pods(planning, stream)
-    count = sum(item["kind"] == "Pod" for item in wanted)
+    pods = [item for item in wanted if item["kind"] == "Pod"]
+    count, release = len(pods), release_of_pod(pods[0]) if pods else ""
+    behind = [pod for pod in (*there.outdated, *there.leaving) if release_of_pod(pod) != release]
     if may_roll and there.leaving:
-        _repack(planning, there)
-    elif may_roll and there.outdated and len(there.kept) == count:
-        _roll(planning, there.kept, there.outdated)
+        if may_upgrade or not behind:
+            _repack(planning, there)
+    elif may_roll and len(there.kept) == count:
+        may_go = [pod for pod in there.outdated if may_upgrade or pod not in behind]
+        if may_go:
+            _roll(planning, there.kept, may_go)
     return ClusterPlan(
         tuple(planning.actions),
         tuple(planning.conflicts),
@@ -177,6 +213,7 @@ def plan_cluster(
         count,
         tuple(sorted(planning.not_in_effect)),
         tuple(planning.waiting_for_restart),
+        tuple(behind),
     )
 
 
@@ -207,16 +244,9 @@ def standing_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> t
     return tuple(pod for pod in pods if whose(pod, stream, object_uid) is Whose.OURS)
 
 
-def is_ready(pod: Object) -> bool:
-    """Whether the pod says that it is ready to serve."""
-    conditions = pod.get("status", {}).get("conditions", ())
-    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-    return ready and not is_terminating(pod)
-
-
-def has_ended(pod: Object) -> bool:
-    """Whether the pod runs no more and will not again: failed, evicted or terminating."""
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+def release_of_pod(pod: Object) -> str:
+    """The hash of the operator's settings that a pod was made under; empty for one of a version without it."""
+    return str(pod["metadata"].get("annotations", {}).get(RELEASE, ""))
 
 
 def segments_of(pod: Object) -> tuple[str, ...]:
@@ -292,7 +322,8 @@ def _plan_pods(planning: _Planning, stream: ClusterStream) -> _Pods:
     pods = [item for item in planning.ours if item["kind"] == "Pod"]
     for pod in pods:
         if has_ended(pod):
-            _end(planning, pod, "it has ended")
+            why = why_ended(pod)
+            _end(planning, pod, f"it has ended: {why}" if why else "it has ended")
     by_id = {_publisher_of(stream, pod).id: pod for pod in pods if not is_terminating(pod) and not has_ended(pod)}
     drawn = {
         publisher_id(stream.namespace, item["metadata"]["name"]): item

@@ -7,30 +7,18 @@ is one word, and what is the same is said in the same words.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
-from epochal.resources.cluster.planner import ClusterPlan, is_ready, segments_of
+from epochal.resources.cluster.planner import ClusterPlan, Held, segments_of
+from epochal.resources.cluster.pod_state import is_ready, trouble
 from epochal.resources.cluster.stream import pod_selector
 from epochal.resources.crd import MOST_FRONTIER
 from epochal.resources.relay_crd import RELAY_KIND
 from epochal.resources.spec import Object
 
-_HOPELESS = frozenset(
-    (
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ErrImageNeverPull",
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "RunContainerError",
-    )
-)
-"""What a container waits for in vain until a person acts."""
-_FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
+_FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling", "RolloutWaiting"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
 """What is no reason to worry while pods are on their way."""
 _FINE_OF_RELAYS = frozenset(("RelaysNotReady", "ScaledToZero"))
@@ -177,12 +165,23 @@ def _progressing(seen: Seen) -> Verdict:
     if stuck:
         left = f"; {len(plan.outdated)} pods stay as they are" if plan.outdated else ""
         return False, "RolloutStuck", f"not ready: {', '.join(stuck)}{left}"
+    if plan.held:
+        return _held(plan, plan.held)
     if plan.outdated:
         there = max(plan.wanted, len(plan.pods))
         return True, "Rolling", f"{len(plan.outdated)} of {there} pods are still to be replaced"
     if plan.actions or plan.waiting or _served(seen) < len(seen.segments) or not seen.segments:
         return True, "Starting", "pods are made, or become ready"
     return False, "Complete", _complete(plan)
+
+
+def _held(plan: ClusterPlan, held: Held) -> Verdict:
+    """Pods of an older release stay because of other streams."""
+    count, others = len(plan.behind), _some(held.by)
+    if not held.is_stopped:
+        return True, "RolloutWaiting", f"{count} pods are to be replaced after those of {others}"
+    why = f"pods of the new release are stuck: {others}; mend these, or go back to the release before"
+    return False, "RolloutStopped", f"{count} pods of an older release stay as they are, because {why}"
 
 
 def _complete(plan: ClusterPlan) -> str:
@@ -215,12 +214,8 @@ def _degraded(seen: Seen) -> Verdict:
         return True, *wrong
     if seen.catalog_trouble:
         return True, "CatalogUnavailable", seen.catalog_trouble
-    if any(_hopeless(pod) for pod in plan.pods):
-        return (
-            True,
-            "PublisherFailing",
-            ", ".join(f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _hopeless(pod))),
-        )
+    if failing := [f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _trouble(pod, seen))]:
+        return True, "PublisherFailing", ", ".join(failing)
     if seen.lost_writers:
         return True, "WriterLost", _lost(seen)
     if seen.lost_epochs:
@@ -259,40 +254,4 @@ def _is_relay(named: str) -> bool:
 
 
 def _trouble(pod: Object, seen: Seen) -> str:
-    """Why a pod will not become ready by itself, as far as can be seen; empty where it may."""
-    if is_ready(pod):
-        return ""
-    if why := _hopeless(pod):
-        return why
-    waited = (seen.now - _unready_since(pod, seen.now)).total_seconds()
-    return f"(for more than {seen.patience:.0f} s{_unscheduled(pod)})" if waited > seen.patience else ""
-
-
-def _unready_since(pod: Object, now: datetime) -> datetime:
-    """When it stopped being ready; a pod that never was has not been since it was made."""
-    created = _time(pod["metadata"].get("creationTimestamp"), now)
-    times = [item.get("lastTransitionTime") for item in _conditions_of(pod) if item["type"] == "Ready"]
-    return _time(times[0], created) if times else created
-
-
-def _hopeless(pod: Object) -> str:
-    for container in pod.get("status", {}).get("containerStatuses", ()):
-        waiting = container.get("state", {}).get("waiting", {})
-        if waiting.get("reason") in _HOPELESS:
-            return f"({waiting['reason']}: {str(waiting.get('message', ''))[:200]})"
-    return ""
-
-
-def _unscheduled(pod: Object) -> str:
-    for item in _conditions_of(pod):
-        if item["type"] == "PodScheduled" and item["status"] == "False":
-            return f", no node takes it: {str(item.get('message', ''))[:200]}"
-    return ""
-
-
-def _conditions_of(pod: Object) -> Sequence[Object]:
-    return pod.get("status", {}).get("conditions") or ()
-
-
-def _time(text: Any, default: datetime) -> datetime:
-    return datetime.fromisoformat(text) if isinstance(text, str) else default
+    return trouble(pod, seen.now, seen.patience)
