@@ -74,7 +74,7 @@ def test_the_library_silences_a_subscriber_for_good_when_its_mark_is_lowered():
         publisher.recv()
         for _ in range(500):
             publisher.send(b"small")
-            assert subscriber.poll(PATIENCE * 1000)
+            assert subscriber.poll(int(PATIENCE * 1000))
             subscriber.recv()
         publisher.sndhwm = 128
         publisher.send(b"large")
