@@ -35,8 +35,8 @@ from epochal.errors import (
 
 KEYS = 32
 """So many different keys that every segment gets some."""
-WAIT = 60.0
-"""Seconds for a stream to have all its publishers, on a busy machine."""
+WAIT = 60.0 * float(os.environ.get("EPOCHAL_TEST_PATIENCE", "1"))
+"""`PATIENCE` of tests/patience.py, which does not come along into pods: for a stream to have all its publishers."""
 ABORTS = 0.04
 """The probability that a writer aborts an epoch of its own."""
 RESTS = 0.1

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from tests.chaos.pipeline import Part
 from tests.chaos.proxy import Proxy, loopback
+from tests.patience import PATIENCE
 
 from epochal.local.child import Child, console_script
 
 NEAR = "127.0.0.1"
 """Where publishers listen. Clients get another address, where the proxy listens."""
-START_TIMEOUT = 60.0
 LOOK_SECONDS = 0.05
 """Seconds between two looks whether an actor has ended."""
 LOG_BYTES = 1 << 20
@@ -66,7 +66,7 @@ class Service:
     async def start(self) -> None:
         """Start a process and wait until it is ready."""
         self._child = await Child.start(self.command(), self.log, LOG_BYTES)
-        await self.is_ready(await self._child.ready(START_TIMEOUT))
+        await self.is_ready(await self._child.ready(PATIENCE))
 
     async def is_ready(self, said: str) -> None:
         """Called when the process is ready; `said` is the address in its ready line."""
@@ -79,7 +79,7 @@ class Service:
 
     async def end(self) -> None:
         """SIGTERM; gone when this returns."""
-        await self.child.stop(START_TIMEOUT)
+        await self.child.stop(PATIENCE)
 
 
 class Catalog(Service):
@@ -146,7 +146,7 @@ class Publisher(Service):
             await self.start()
         finally:
             os.kill(old.pid, signal.SIGCONT)
-        async with asyncio.timeout(START_TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             status = await old.ended()
         await old.stop(0)
         return status
@@ -206,7 +206,7 @@ class Actor:
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        await self.ended(START_TIMEOUT)
+        await self.ended(PATIENCE)
 
     async def restart(self) -> None:
         """Begin its next life."""

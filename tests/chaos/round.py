@@ -31,13 +31,12 @@ from tests.chaos.history import NEMESIS, Phase, Recorder, read, read_file, watch
 from tests.chaos.pipeline import Part
 from tests.chaos.processes import SUPERSEDED, Actor, Catalog, Publisher, stopped
 from tests.chaos.proxy import BOTH, Proxy, Trouble, Way
+from tests.patience import PATIENCE
 
 from epochal.client.catalog.catalog import CatalogClient
 
 SECONDS = 4.0
 """Seconds during which faults happen."""
-PATIENCE = 120.0
-"""Seconds for all actors to end once everything is healed, on a busy machine."""
 NAMESPACE = "test"
 POLICIES = ("memory", "interval", "batch")
 """The streams of a round; these are their names too."""
@@ -134,7 +133,7 @@ class Stream:
         """Heal, and wait until all actors have ended; returns those that have not ended well."""
         self.tell("over")
         (self.directory / "over").touch()
-        statuses = await asyncio.gather(*(actor.ended(PATIENCE) for actor in self.actors))
+        statuses = await asyncio.gather(*(actor.ended(PATIENCE * 2) for actor in self.actors))
         return [
             Violation(f"{self.policy} ended", f"{actor.name} ended with {status}")
             for actor, status in zip(self.actors, statuses, strict=True)

@@ -12,13 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tests.chaos.processes import NEAR, Catalog, Publisher
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.protocol.subscriber.follower import FollowerSettings
 
-PATIENCE = 30.0
-"""Seconds for what must happen, on a busy machine."""
 SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}}
 
 
@@ -50,6 +49,7 @@ class Scene:
         await self.publisher.start()
         stack.push_async_callback(self.publisher.kill)
         stack.push_async_callback(self.publisher.close)
+        # load: it bounds how long a catalog is away, and not how slowly one answers
         self.client = await stack.enter_async_context(epochal.connect(self.catalog.url, patience=1.0))
         self.writer = await stack.enter_async_context(self.client.writer("test/chaos", wait=PATIENCE))
 

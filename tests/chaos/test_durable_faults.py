@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.scene import PATIENCE, Scene
+from tests.chaos.scene import Scene
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import AppendsLost, CorruptLog, EpochAbortedError

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from tests.chaos.processes import SUPERSEDED, stopped
 from tests.chaos.proxy import BOTH, Trouble, Way
-from tests.chaos.scene import PATIENCE, Scene
+from tests.chaos.scene import Scene
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import CatalogUnavailable
@@ -81,7 +82,7 @@ async def test_a_half_open_connection_is_noticed_by_both_sides_and_replaced(scen
         down = await until(events, epochal.SegmentDown, heard)
         took = clock() - begun
         assert f"silent for {silence:g} s" in down.reason
-        assert silence - 1.1 < took < silence + 20, took  # the last heartbeat came up to a second before
+        assert took > silence - 1.1, took  # the last heartbeat came up to a second before
         assert meanwhile not in records(heard)
         await until(events, epochal.SegmentUp, heard)
         last = await scene.publish()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.chaos import history
 from tests.chaos.history import Entry, Phase, Recorder, digest, read, read_file, times, watched
+from tests.patience import PATIENCE
 
 
 def _write_and_die(directory: Path) -> None:
@@ -22,7 +23,7 @@ def _write_and_die(directory: Path) -> None:
 def test_a_kill_loses_nothing(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_write_and_die, args=(tmp_path,))
     process.start()
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == -signal.SIGKILL
     entries = read_file(tmp_path / "w1.jsonl")
     assert [entry.data["ids"] for entry in entries] == [[number] for number in range(1000)]
@@ -53,10 +54,11 @@ async def test_a_loop_that_was_late_is_written_down(tmp_path: Path, monkeypatch:
         await asyncio.sleep(0.05)
     for recorder in recorders:
         recorder.close()
-        (line,) = read_file(tmp_path / f"{recorder.actor}.jsonl")
-        assert line.op == "stalled"
-        assert line.data["seconds"] > 1.1
-        assert line.at - line.data["seconds"] > begun - 0.02, "from when to when it was late"
+        lines = read_file(tmp_path / f"{recorder.actor}.jsonl")
+        assert {line.op for line in lines} == {"stalled"}
+        (longest,) = [line for line in lines if line.data["seconds"] > 1.1]
+        assert longest.at - longest.data["seconds"] <= begun + 0.01, "from when it was late"
+        assert longest.at >= begun + 1.2, "to when"
 
 
 def test_an_entry_is_one_line_and_comes_back() -> None:

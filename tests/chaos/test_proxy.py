@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.chaos.proxy import BOTH, NONE, Proxy, Trouble, Way, loopback
+from tests.patience import PATIENCE
 
 SOON = 0.2
 """Seconds in which what is not blocked has long arrived; a test waits so long for nothing to come."""
@@ -46,7 +47,7 @@ async def client(proxy: Proxy) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 
 
 async def says(reader: asyncio.StreamReader, expected: bytes) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await reader.readline() == expected
 
 
@@ -116,7 +117,7 @@ async def test_a_cut_is_a_reset(echo) -> None:
         assert proxy.cut() == 1
         with pytest.raises(ConnectionResetError):
             await says(reader, b"never")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while proxy.connections:  # noqa: ASYNC110 - the proxy tells nobody
             await asyncio.sleep(0.01)
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 from tests.scale import LONG
 from tests.seeds import fresh_seed
 
@@ -42,7 +43,7 @@ async def rounds(seeds: list[str], patience: float, *options: str) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 async def test_a_round() -> None:
     seeds = chosen(1)
-    said = await rounds(seeds, 280, "--seconds", "1.5")
+    said = await rounds(seeds, PATIENCE * 3, "--seconds", "1.5")
     assert said.count("ok seed=") == len(seeds), said
     assert "given=0 " not in said, "nothing arrived, so nothing was shown"
 

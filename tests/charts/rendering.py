@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "epochal"
@@ -35,7 +36,7 @@ def find_helm() -> str | None:
 
 def helm(*arguments: str) -> str:
     """Run helm without a cluster and return what it prints. Raises `HelmError`."""
-    done = subprocess.run([find_helm() or "helm", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([find_helm() or "helm", *arguments], capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode:
         raise HelmError(done.stdout + done.stderr)
     return done.stdout

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.charts.rendering import find, render
+from tests.patience import PATIENCE
 
 EPOCHAL = f'#!/bin/sh\nexec {sys.executable} -c "from epochal.cli import main; main()" "$@"\n'
 """The command, of this checkout."""
@@ -30,7 +31,7 @@ async def attempt(services: Any, tmp_path: Path) -> Callable[[str, int], Awaitab
         (tmp_path / "epochal").chmod(0o755)
         told = {"EPOCHAL_CATALOG": services.url, "STREAM": stream, "TIMEOUT": str(timeout)}
         told["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-        return subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=180)
+        return subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=PATIENCE * 2)
 
     return lambda epochal, timeout: asyncio.to_thread(run, epochal, timeout)
 

@@ -8,12 +8,12 @@ from examples.demo.follow import replay
 from examples.demo.run import Run
 from examples.demo.tally import check_early, check_late, truth_of
 from examples.demo.view import PlainView
+from tests.patience import PATIENCE
 from tests.tracing.receiver import receiving
 
 import epochal
 
 FOLLOWER = "import sys; from examples.demo.follow import main; main(sys.argv[1:])"
-PATIENCE = 60.0
 HOURS = [2013010100 + hour for hour in range(24)]
 
 
@@ -43,7 +43,7 @@ async def computed(services) -> str:
                 await writer.append(hour, [{"origin": key.decode(), "dep_delay": 2}], key=key)
             await writer.advance(hour + 1)
             if number >= 8:
-                await asyncio.wait([joined], timeout=5)  # over at once, but for an hour or two
+                await asyncio.wait([joined], timeout=PATIENCE)  # over at once, but for an hour or two
         await writer.finish()
     run = Run(
         1, PlainView(), kills=False, truth=truth_of((hour, key, 1, 1, 2) for hour in HOURS for key in ("EWR", "JFK"))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 from tests.processes import runs
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,9 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def demo(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "examples.demo", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE * 3, check=False
+    )
 
 
 def test_without_java_it_says_so_at_once(environment: dict[str, str], tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], t
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(PATIENCE * 3):
         while b"publishing" not in (line := await process.stdout.readline()):
             assert line, "it ended before it published"
     assert len(processes(str(tmp_path))) > 4

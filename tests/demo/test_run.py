@@ -6,6 +6,7 @@ from pathlib import Path
 from examples.demo.run import Run, declare
 from examples.demo.tally import Join, Sums, check_bytes, check_early, check_late
 from examples.demo.view import PlainView
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.local import LocalMode
@@ -54,7 +55,7 @@ async def test_a_late_subscriber_of_one_airport_has_its_sums_and_no_bytes_of_oth
         async with (
             client.subscribe(stream, via="direct") as early,
             client.subscribe(stream, partial=True, via="direct") as scout,
-            asyncio.timeout(120),
+            asyncio.timeout(PATIENCE * 2),
         ):
             await early.ready.wait()
             await scout.ready.wait()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from examples.demo import traces
 from tests.cluster.harness.places import ROOT
+from tests.patience import PATIENCE
 
 
 class Zipkin(BaseHTTPRequestHandler):
@@ -76,7 +77,7 @@ def test_the_demo_ends_with_the_address_of_a_trace_that_leads_through_all_proces
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE * 3,
         check=False,
     )
     said = done.stdout

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from tests.kube.kubelet import PROTOCOL, Kubelet
+from tests.patience import PATIENCE
 
 from epochal.errors import ClusterUnavailable
 from epochal.kube.cluster import PodPort, ServicePort, in_cluster, local_form
 from epochal.kube.port_forward import Forwarder
 
-PATIENCE = 30.0
 POD = PodPort("demo", "flights-0", 8701)
 
 

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any, cast
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import Owner, RelayInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
@@ -75,7 +76,7 @@ async def test_a_bug_that_one_stream_brings_out_does_not_keep_others_waiting() -
     working = asyncio.create_task(acting.work())
     for name in ("bad", "good"):
         acting.queue.add(("n", name))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         for _ in range(4):  # three tries of the bad one, and the good one
             await looks.looked.acquire()
     assert sorted(looks.seen, key=str) == [*[("n", "bad")] * 3, ("n", "good")]
@@ -87,7 +88,7 @@ async def test_without_the_lease_nobody_works() -> None:
     acting = controller(Looks(raises={("n", "a"): LeaseLost("gone")}))
     acting.queue.add(("n", "a"))
     with pytest.raises(LeaseLost):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await acting.work()
 
 

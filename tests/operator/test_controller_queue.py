@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal_operator.cache import Place, RelayPlace
 from epochal_operator.controller import WorkQueue
@@ -16,7 +17,7 @@ async def queue() -> WorkQueue:
 
 
 async def got(queue: WorkQueue) -> Place | RelayPlace:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         return await queue.get()
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import aiohttp
 from aiohttp import web
+from tests.patience import PATIENCE
 
 from epochal.kube.access import Access
 from epochal_operator import handlers
@@ -88,7 +89,7 @@ async def watching(server: Server, lists: Lists, stop: asyncio.Event) -> AsyncIt
     access = cast(Access, Reached(f"http://127.0.0.1:{runner.addresses[0][1]}"))
     task = asyncio.create_task(handlers.watch(SETTINGS, cast(Controller, lists), access, stop))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await server.asked.acquire()
         yield task
     finally:
@@ -109,7 +110,7 @@ async def test_tasks_that_began_after_kopf_go_on_when_it_ends_and_none_of_its_ow
     server, lists = Server(), Lists()
     async with watching(server, lists, asyncio.Event()) as task:
         ours = asyncio.create_task(asyncio.Event().wait())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not lists.rounds:  # it is refused, and ends; everything is listed, and it begins again
                 await server.asked.acquire()
             await server.asked.acquire()
@@ -125,6 +126,6 @@ async def test_a_signal_stops_the_operator_and_not_kopf() -> None:
     server.status = 0
     async with watching(server, Lists(), stop) as task:
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await stop.wait()
         assert not task.done()

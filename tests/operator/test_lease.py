@@ -5,9 +5,11 @@ import copy
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.kube.api import ApiError, ResourceKind
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
+from epochal_operator import lease
 from epochal_operator.api import ThrottledApi
 from epochal_operator.lease import Leadership, LeaseLost
 from epochal_operator.ownership import release_all
@@ -59,7 +61,7 @@ def leadership(store: Store, identity: str, duration: float = 1.0) -> Leadership
 
 
 async def acquired(one: Leadership) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await one.acquire()
 
 
@@ -77,16 +79,25 @@ async def test_the_first_has_it_and_the_second_waits_until_it_lapses() -> None:
     assert (store.lease["spec"]["holderIdentity"], store.lease["spec"]["leaseTransitions"]) == ("second", 1)
 
 
-async def test_one_that_is_renewed_is_not_taken() -> None:
-    store = Store()
+async def test_one_that_is_renewed_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, now, pauses = Store(), 0.0, 0
+    monkeypatch.setattr(lease, "monotonic", lambda: now)
     first, second = leadership(store, "first"), leadership(store, "second")
     await acquired(first)
-    keeping = asyncio.create_task(first.keep())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2.5):
-            await second.acquire()
+
+    async def sleep(seconds: float) -> None:
+        """Time passes, and before the first renews it, the second tries; it ends after many times."""
+        nonlocal now, pauses
+        now, pauses = now + seconds, pauses + 1
+        assert not await second._try()
+        if pauses == 50:
+            raise EOFError
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    with pytest.raises(EOFError):
+        await first.keep()
+    assert now > 2.5
     assert first.held
-    keeping.cancel()
 
 
 async def test_one_that_is_released_is_taken_at_once() -> None:
@@ -104,7 +115,7 @@ async def test_whoever_cannot_renew_it_stops() -> None:
     await acquired(first)
     store.away = True
     with pytest.raises(LeaseLost):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await first.keep()
 
 

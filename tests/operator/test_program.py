@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 from epochal.errors import ConfigError
 from epochal.resources.definitions import all_crds
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     given = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **environment}
-    return subprocess.run(command, env=given, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=given, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_the_definition_is_printed() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.operator.test_reconciler import ROLLOUT, STREAM
+from tests.patience import PATIENCE
 from tests.resources.pretended import Pretended, _merge
 from tests.resources.test_relay import document
 
@@ -326,7 +327,7 @@ async def test_a_relay_that_was_applied_first_starts_when_its_stream_is_claimed(
         acting.queue.add(place)
     working = [asyncio.create_task(acting.work()) for _ in range(2)]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await held.deployed.wait()
     finally:
         await ended(working)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from tests.patience import PATIENCE
 
 import epochal_spark
 from epochal.client.catalog.catalog import CatalogClient
@@ -48,7 +49,7 @@ class _LocalThread:
         self.url = self._local.url
 
     def call(self, what: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(PATIENCE)
 
     def close(self) -> None:
         self.call(self._local.__aexit__(None, None, None))
@@ -74,7 +75,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends with its standard input, and would otherwise outlive the tests' own check
-    gateway.proc.wait(120)  # it may archive its classes first
+    gateway.proc.wait(PATIENCE * 2)  # it may archive its classes first
     SparkContext._gateway = SparkContext._jvm = None
 
 
@@ -112,7 +113,7 @@ def declare(local: _LocalThread) -> Iterator[Declare]:
         async with CatalogClient(local.url) as client:
             names.append(name)
             await client.apply(document, "test", name)
-            await client.lookup("test", name, wait=30)
+            await client.lookup("test", name, wait=PATIENCE)
         return f"test/{name}"
 
     def declared(

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.frontiers import reaches
+from tests.patience import PATIENCE
 
 import epochal
 import epochal_spark
@@ -30,7 +31,6 @@ pytestmark = [
 ]
 
 Declare = Callable[..., str]
-PATIENCE = 30.0
 
 
 def save(df: DataFrame, mode: str = "append", **options: str) -> None:

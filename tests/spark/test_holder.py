@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import StreamNotFound, Unavailable
 from epochal_spark.commit_channel import Committed, call_off, hand_over
 from epochal_spark.holder import start_holder
 from epochal_spark.options import SinkOptions
-
-PATIENCE = 30.0
 
 
 @pytest.fixture

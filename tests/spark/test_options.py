@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from pyspark.sql import types as t
+from tests.patience import PATIENCE
 
 from epochal.errors import ConfigError, UsageError
 from epochal.protocol.times import TimeShape
@@ -96,5 +97,5 @@ def test_a_time_of_another_shape_than_the_streams_is_refused() -> None:
 def test_a_commit_loads_no_client() -> None:
     """Spark starts a process for every commit, so what it loads is what a micro-batch takes at least."""
     code = "import sys, epochal_spark.sink; print(*{'aiohttp', 'pydantic', 'zmq', 'pyarrow'} & sys.modules.keys())"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert result.stdout == "\n"

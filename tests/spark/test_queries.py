@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.frontiers import reaches
+from tests.patience import PATIENCE
 
 import epochal
 import epochal_spark
@@ -29,8 +30,6 @@ pytestmark = [
 ]
 
 NOW = {"availableNow": True}
-PATIENCE = 180.0
-"""Seconds for Spark's first workers to start and a batch to run, on a busy machine."""
 ROWS = 60
 """Rows of one part."""
 
@@ -78,13 +77,13 @@ def run(parts: Parts, df: DataFrame | None = None, **options: Any) -> None:
     """Publish all that is there."""
     options = {"time": "t", "checkpoint": parts.checkpoint, "trigger": NOW, **options}
     with epochal_spark.publish(parts.read() if df is None else df, **options) as publication:
-        assert publication.wait(PATIENCE)
+        assert publication.wait(PATIENCE * 2)
 
 
 async def numbers(sub: epochal.Subscription) -> dict[Any, list[int]]:
     """The rows of each epoch until the stream is complete."""
     found: dict[Any, list[int]] = {}
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE * 2):
         async for epoch in sub.epochs():
             assert isinstance(epoch, epochal.Epoch)
             found[epoch.time] = sorted(record["n"] for record in epoch.records())
@@ -92,7 +91,7 @@ async def numbers(sub: epochal.Subscription) -> dict[Any, list[int]]:
 
 
 async def first_data(watch: epochal.Subscription) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE * 2):
         async for event in watch.events():
             if isinstance(event, epochal.Data):
                 return
@@ -123,12 +122,12 @@ class Running:
 
     def __enter__(self) -> "Running":
         self._thread.start()
-        assert self._begun.wait(PATIENCE)
+        assert self._begun.wait(PATIENCE * 2)
         return self
 
     def _join(self) -> None:
         self._end.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(PATIENCE * 2)
         assert not self._thread.is_alive()
 
     def stop(self) -> None:
@@ -249,7 +248,7 @@ async def listed(client: epochal.Client, stream: str, writer: str) -> bool:
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE * 2):
         while not await true():  # noqa: ASYNC110  # reported by publishers in time
             await asyncio.sleep(0.05)
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 
 pytestmark = [pytest.mark.java, pytest.mark.long]  # each starts Spark several times
 
 JOB = Path(__file__).with_name("job.py")
-PATIENCE = 240.0
-"""Seconds for a JVM to start and a batch to run, on a busy machine."""
 
 
 class Job:
@@ -33,7 +32,7 @@ class Job:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE * 2):
             return await self.process.wait()
 
 
@@ -75,7 +74,7 @@ def log(folder: Path) -> str:
 
 async def whole(sub: epochal.Subscription) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE * 2):
         async for epoch in sub.epochs():
             assert isinstance(epoch, epochal.Epoch)
             assert epoch.time not in found
@@ -86,7 +85,7 @@ async def whole(sub: epochal.Subscription) -> dict[int, list[int]]:
 async def killed_within(watch: epochal.Subscription, stalled: Job, folder: Path) -> int:
     """Kill a job at the first batch that it publishes; returns the epoch that is aborted then."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE * 2):
             async for event in watch.events():
                 if isinstance(event, epochal.Data):
                     assert event.count == 1
@@ -169,7 +168,7 @@ async def test_half_an_epoch_of_a_killed_job_is_aborted_and_never_complete(
         async with client.writer(stream) as other:  # the rest of the stream is as good as ever
             await other.append(4, [{"n": 9}])
             await other.finish()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE * 2):
             told = [epoch async for epoch in sub.epochs()]
         assert told[0] == epochal.EpochAborted(3)
         assert [(epoch.time, epoch.count) for epoch in told[1:] if isinstance(epoch, epochal.Epoch)] == [(4, 1)]

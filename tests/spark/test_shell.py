@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.errors import ConfigError
 from epochal_spark.sink import check_workers
 
 BIN = Path(sys.executable).parent
-PATIENCE = 600.0
-"""Seconds for a JVM to start and a job to run, on a busy machine."""
 
 WRITE = """
 from epochal_spark import EpochalDataSource
@@ -35,7 +34,7 @@ async def run(*command: str, typed: str = "", **environment: str) -> str:
         stderr=asyncio.subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE * 3):
             told, _ = await process.communicate(typed.encode())
     finally:
         if process.returncode is None:
@@ -49,7 +48,7 @@ async def written(catalog: str, stream: str) -> dict[int, list[int]]:
     async with (
         epochal.connect(catalog) as client,
         client.subscribe(stream, since="start") as sub,
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(PATIENCE * 3),
     ):
         epochs = [epoch async for epoch in sub.epochs()]
     return {e.time: sorted(r["n"] for r in e.records()) for e in epochs if isinstance(e, epochal.Epoch)}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.patience import PATIENCE
 from tests.sidecar.conftest import Process
 from tests.tracing.receiver import Received, attributes, free_port, receiving
 
@@ -22,8 +23,6 @@ pytestmark = pytest.mark.java
 JOB = Path(__file__).with_name("job.py")
 PROCESSES = 7
 """The driver, and at most a worker for each of six tries: Spark ends that of a task that fails."""
-PATIENCE = 240.0
-"""Seconds for a JVM to start and three batches to run, on a busy machine."""
 
 
 async def run(catalog: str, stream: str, folder: Path, endpoint: str, *more: str) -> str:
@@ -41,7 +40,7 @@ async def run(catalog: str, stream: str, folder: Path, endpoint: str, *more: str
         env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
     )  # fmt: skip
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE * 2):
             out, _ = await process.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -53,7 +52,7 @@ async def run(catalog: str, stream: str, folder: Path, endpoint: str, *more: str
 async def published(catalog: str, stream: str) -> dict[int, tuple[int, set[bytes | None]]]:
     """Records of each epoch, and the traces of its batches."""
     async with epochal.connect(catalog) as client, client.subscribe(stream, since="start") as sub:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE * 2):
             epochs = [epoch async for epoch in sub.epochs() if isinstance(epoch, epochal.Epoch)]
     return {epoch.time: (epoch.count, {batch.trace for batch in epoch.batches}) for epoch in epochs}
 

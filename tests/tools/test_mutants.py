@@ -226,5 +226,5 @@ def test_what_a_test_takes_is_measured_with_the_start_of_pytest(tree, monkeypatc
     with ForkServer(()) as server:
         found = mutants.try_unchanged(server, tree, [test])[test]
     assert found.passed
-    assert 1.0 < found.seconds < 30.0
+    assert found.seconds > 1.0
     assert found.patience > mutants.SPARE_SECONDS + mutants.TIMES

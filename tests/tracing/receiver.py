@@ -10,6 +10,7 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
+from tests.patience import PATIENCE
 
 
 class Received:
@@ -24,7 +25,7 @@ class Received:
     def named(self, name: str) -> list[Span]:
         return [span for span in self.spans if span.name == name]
 
-    async def until(self, name: str, count: int = 1, timeout: float = 60.0) -> list[Span]:
+    async def until(self, name: str, count: int = 1, timeout: float = PATIENCE) -> list[Span]:
         """Wait for so many spans of a name."""
         try:
             async with asyncio.timeout(timeout):
@@ -36,7 +37,7 @@ class Received:
             raise AssertionError(f"{count} spans `{name}` in {timeout:g} s, and there are {dict(came)}") from None
         return self.named(name)
 
-    async def until_metric(self, name: str, timeout: float = 60.0) -> Any:
+    async def until_metric(self, name: str, timeout: float = PATIENCE) -> Any:
         async with asyncio.timeout(timeout):
             while name not in self.metrics:
                 self._came.clear()

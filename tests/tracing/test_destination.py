@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
+from tests.patience import PATIENCE
 from tests.tracing.receiver import free_port, receiving
 
 from epochal.otel.destination import Collector
@@ -129,6 +130,7 @@ def test_a_collector_of_traces_alone_makes_no_noise(sender, caplog):
     assert not caplog.records
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize(("collector", "dropped"), [("away", 0), ("busy", 0), ("refusing", 1), ("black hole", 0)])
 def test_one_that_does_not_take_them_costs_one_flush(sender, caplog, collector, dropped):
     answers = {"busy": status(503), "refusing": status(400), "black hole": status(200, 12.0)}
@@ -161,7 +163,7 @@ from opentelemetry import trace
 sdk.start("x", quick=True)
 trace.get_tracer("t").start_span("a").end()
 for _ in range(20):  # as PySpark does for its JVM: forked, with Python run in the child
-    subprocess.run(["true"], preexec_fn=lambda: None, timeout=20, check=True)
+    subprocess.run(["true"], preexec_fn=lambda: None, check=True)
 """
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await program(script, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}")

@@ -5,13 +5,13 @@ import os
 import re
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from tests.tracing.receiver import receiving
 
 from epochal.local.child import console_script
 from epochal.otel import names
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text(encoding="utf-8")
-PATIENCE = 60.0
 
 
 def block(mark: str, kind: str) -> str:

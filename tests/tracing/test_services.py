@@ -6,6 +6,7 @@ import logging
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from tests.patience import PATIENCE
 from tests.tracing.receiver import attributes, receiving
 
 import epochal
@@ -92,7 +93,7 @@ async def test_one_trace_leads_from_a_program_over_catalog_and_publisher(monkeyp
                 "spec": spec,
             }
             await client.catalog.apply(document, "test", "s")
-            await client.catalog.lookup("test", "s", wait=30)
+            await client.catalog.lookup("test", "s", wait=PATIENCE)
             with spans.tracer.start_as_current_span("program") as span:
                 async with client.writer("test/s") as writer:
                     await writer.append(5, [b"x", b"y"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.harness.programs import started_at
+from tests.patience import PATIENCE
 from tests.tracing.tools import Span, TracingTools, tracing_tools
 
 
@@ -28,7 +29,7 @@ def send(tools: TracingTools, *spans: Span) -> None:
 
 def post(url: str, body: Any) -> None:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         assert answer.status == 200
 
 
@@ -66,7 +67,7 @@ def test_metrics_are_taken_at_the_same_address(tools: TracingTools):
 
 @pytest.mark.long
 def test_there_is_a_page_to_look_at(tools: TracingTools):
-    with urllib.request.urlopen(tools.trace_url.format(trace_id="0" * 32), timeout=10) as page:
+    with urllib.request.urlopen(tools.trace_url.format(trace_id="0" * 32), timeout=PATIENCE) as page:
         assert "zipkin" in page.read().decode().lower()
 
 

@@ -24,14 +24,13 @@ from tests.cluster.harness.building import BuildError, UnfitError, locked
 from tests.cluster.harness.kubernetes import eventually
 from tests.cluster.harness.places import ROOT
 from tests.cluster.harness.programs import Program, free_port
+from tests.patience import PATIENCE
 
 SOURCES = ROOT / "tests" / "tracing" / "collector"
 CONFIG = SOURCES / "config.yaml"
 CACHE = ROOT / ".cache" / "tracing"
 ZIPKIN = "3.6.1"
 ZIPKIN_SHA256 = "981b1de6139b4f8f787a909c308028732f9713ae5284353d2a5aa404d1094775"
-START_TIMEOUT = 120.0
-"""Seconds for one of them to be ready: Zipkin takes ten on a free core."""
 
 Span = dict[str, Any]
 """A span as Zipkin has it: traceId, id, parentId, kind, name, localEndpoint.serviceName, timestamp and duration in
@@ -141,8 +140,8 @@ class TracingTools:
         try:
             self._zipkin.start()
             self._collector.start()
-            self._collector.wait_until(lambda: answers(f"{self.endpoint}/v1/traces"), START_TIMEOUT)
-            self._zipkin.wait_until(lambda: answers(f"{self.zipkin}/health"), START_TIMEOUT)
+            self._collector.wait_until(lambda: answers(f"{self.endpoint}/v1/traces"), PATIENCE)
+            self._zipkin.wait_until(lambda: answers(f"{self.zipkin}/health"), PATIENCE)
         except BaseException:
             self.stop()
             raise
@@ -161,7 +160,7 @@ class TracingTools:
                 raise
             return []
 
-    def await_spans(self, trace_id: str, names: Mapping[str, int] | set[str], timeout: float = 30.0) -> list[Span]:
+    def await_spans(self, trace_id: str, names: Mapping[str, int] | set[str], timeout: float = PATIENCE) -> list[Span]:
         """The spans of a trace, once all these names are among them (as often as it says, or once).
 
         Raises:
@@ -181,7 +180,7 @@ class TracingTools:
         return list(self._ask("/api/v2/services"))
 
     def _ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.zipkin}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.zipkin}{path}", timeout=PATIENCE) as answer:
             return json.load(answer)
 
     def _zipkin_command(self) -> list[str | Path]:
@@ -200,7 +199,7 @@ class TracingTools:
 def answers(url: str) -> bool:
     """Whether something speaks HTTP there, whatever it says."""
     try:
-        urllib.request.urlopen(url, timeout=5).close()
+        urllib.request.urlopen(url, timeout=PATIENCE).close()
     except urllib.error.HTTPError as error:
         return error.code < 500
     except OSError:
