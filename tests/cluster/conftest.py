@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.harness import apiserver, evidence, node
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes, eventually
+from tests.patience import PATIENCE
 
 DEMO_NAMESPACE = "epochal-demo"
 
@@ -119,7 +120,13 @@ def _left_namespaces(cluster: Kubernetes) -> Iterator[list[str]]:
     names: list[str] = []
     yield names
     if names:
-        cluster.kubectl("wait", *(f"namespace/{name}" for name in names), "--for=delete", "--timeout=180s", timeout=200)
+        cluster.kubectl(
+            "wait",
+            *(f"namespace/{name}" for name in names),
+            "--for=delete",
+            f"--timeout={PATIENCE * 3:.0f}s",
+            timeout=PATIENCE * 3 + 20,
+        )
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 from tests.cluster.harness.programs import free_port
+from tests.patience import PATIENCE
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.kube.api import KINDS, ApiError, path_of
@@ -27,7 +28,6 @@ from epochal_operator.api import CHILDREN, ThrottledApi
 Object = dict[str, Any]
 T = TypeVar("T")
 
-PATIENCE = 120.0
 BAD_IMAGE = "registry.example/bad:1"
 GOOD_IMAGE = "registry.example/publisher:1"
 

@@ -10,6 +10,7 @@ from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import write_kubeconfig
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
+from tests.patience import PATIENCE
 
 
 def _owned(name: str, owner: dict[str, str]) -> dict[str, object]:
@@ -86,17 +87,17 @@ def test_a_component_that_cannot_start_is_said_with_its_log(tmp_path: Path):
     program = Program("talker", ["sh", "-c", "echo no such luck >&2; exit 1"], tmp_path / "log")
     program.start()
     with pytest.raises(NotReadyError, match=r"talker ended by itself(?s:.*)no such luck"):
-        program.wait_until(lambda: False, 30)
+        program.wait_until(lambda: False, PATIENCE)
 
 
 def test_a_program_that_ignores_the_end_is_killed(tmp_path: Path):
     ready = tmp_path / "ready"
     program = Program("deaf", ["sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 1; done"], tmp_path / "log")
     program.start()
-    program.wait_until(ready.exists, 30)
+    program.wait_until(ready.exists, PATIENCE)
     start = started_at(program.pid)
     assert start is not None
-    end(program.pid, start, timeout=0.5)
+    end(program.pid, start, timeout=0.5)  # load: it is to end
     assert eventually(lambda: not program.running)
 
 

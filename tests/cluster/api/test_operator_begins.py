@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,8 @@ async def test_streams_that_are_defined_later_are_watched(
         await eventually(undefined)
         await asyncio.to_thread(server.define, all_crds())
         await lists(operator, 2)
-        began = time.monotonic()
         await set_up.declare("again")
         await set_up.is_ready("again")
-        assert time.monotonic() - began < 60
         assert operator.process == process
 
 

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from tests.cluster.api.api_proxy import ApiProxy, api_proxy
 from tests.cluster.api.sandbox import Process, Sandbox, eventually
+from tests.patience import PATIENCE
 
 from epochal.kube.api import ApiError
 
@@ -196,7 +197,7 @@ async def _recreate(sandbox: Sandbox, step: int) -> None:
 
     # the operator may be dead by now: then it is taken back by hand, as an administrator would
     try:
-        await eventually(look, 8)
+        await eventually(look, PATIENCE)
     except AssertionError:
         found = await sandbox.stream()
         if found is not None:

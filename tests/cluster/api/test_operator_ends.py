@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster.api.sandbox import BAD_IMAGE, Sandbox, eventually
 from tests.cluster.harness.apiserver import ApiServer
+from tests.patience import PATIENCE
 
 from epochal.client.catalog.catalog import CatalogClient
 
@@ -201,7 +202,7 @@ async def test_an_operator_that_is_stopped_ends_in_order_and_gives_up_its_lease(
     await sandbox.is_ready()
     assert operator.process is not None
     os.kill(operator.process, signal.SIGTERM)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         assert await operator.ended() == 0
     lease = await sandbox.api.get("Lease", sandbox.namespace, "epochal-operator")
     assert lease is not None

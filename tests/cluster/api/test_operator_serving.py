@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.api.sandbox import PATIENCE, Node, Process, Sandbox, eventually
+from tests.cluster.api.sandbox import Node, Process, Sandbox, eventually
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient

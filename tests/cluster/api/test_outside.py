@@ -22,12 +22,12 @@ from tests.cluster.harness.certificates import write_kubeconfig
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import ROOT
 from tests.cluster.harness.programs import Program, free_port
+from tests.patience import PATIENCE
 from tests.resources.test_relay import document as relay_document
 
 from epochal.local.child import console_script
 
 CRDS = ROOT / "charts/epochal/files"
-PATIENCE = 90.0
 PUBLISHERS = 2
 """With more ports than a small machine has threads."""
 MAIN = "from epochal.cli import main; main()"

@@ -17,6 +17,7 @@ from tests.cluster.harness import evidence
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.load import kill_9, processes
 from tests.cluster.harness.places import ROOT
+from tests.patience import PATIENCE
 
 DAYS = 6
 TIMEOUT = 1500
@@ -113,9 +114,11 @@ def test_injected_sidecars_of_executors_are_killed_under_load_and_every_number_i
         pods = executors()
         assert [pod["metadata"]["labels"]["epochal.dev/inject"] for pod in pods.values()] == ["true"] * 2
         while pods:
-            name = eventually(lambda: next((name for name, pod in pods.items() if is_used(pod)), None), 120, 0.01)
+            name = eventually(
+                lambda: next((name for name, pod in pods.items() if is_used(pod)), None), PATIENCE * 2, 0.01
+            )
             kill_9(pods.pop(name), program="epochal-publisher")
-        eventually(lambda: set(restarts().values()) == {1}, 120)
+        eventually(lambda: set(restarts().values()) == {1}, PATIENCE * 2)
 
     said = demo("killed", "--sidecar", "inject", "--no-kill", at=A_DAY_IS_COMPLETE, meanwhile=kill_both)
     judge(said, cluster)

@@ -20,9 +20,8 @@ from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.places import CACHE, LOGS
 from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
+from tests.patience import PATIENCE
 
-START_TIMEOUT = 120.0
-"""Seconds for one component to be ready. It takes about ten on two free cores."""
 SERVICES = "10.96.0.0/16"
 _PROGRAMS = {"etcd": "etcd-server", "openssl": "openssl", "setpriv": "util-linux"}
 """The programs that an API server needs on the machine, and the Debian package of each."""
@@ -67,7 +66,7 @@ class ApiServer(Kubernetes):
             for program in self.programs:
                 program.start()
                 if program.name == "apiserver":
-                    program.wait_until(self._ready, START_TIMEOUT)
+                    program.wait_until(self._ready, PATIENCE * 2)
         except BaseException:
             self.stop()
             raise
@@ -143,7 +142,7 @@ def ready(url: str, authority: Path) -> bool:
     """Whether the API server at `url` says that it is ready."""
     trust = ssl.create_default_context(cafile=str(authority))
     try:
-        with urllib.request.urlopen(f"{url}/readyz", context=trust, timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/readyz", context=trust, timeout=PATIENCE) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

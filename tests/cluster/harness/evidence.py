@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.places import LOGS
+from tests.patience import PATIENCE
 
 _KINDS = "namespaces,nodes,persistentvolumes,persistentvolumeclaims,pods,services,endpointslices,deployments,jobs"
 _KINDS += ",poddisruptionbudgets,networkpolicies,leases,customresourcedefinitions"
@@ -46,7 +47,7 @@ def collect(kubernetes: Kubernetes, directory: Path) -> None:
 
 def _pods(kubernetes: Kubernetes) -> list[tuple[str, str]]:
     try:
-        said = kubernetes.kubectl("get", "pods", "-A", "-o", "json", timeout=30)
+        said = kubernetes.kubectl("get", "pods", "-A", "-o", "json", timeout=PATIENCE)
     except Exception:
         return []
     return [(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in json.loads(said)["items"]]
@@ -55,6 +56,6 @@ def _pods(kubernetes: Kubernetes) -> list[tuple[str, str]]:
 def _keep(kubernetes: Kubernetes, path: Path, *arguments: str) -> None:
     path.parent.mkdir(exist_ok=True)
     try:
-        path.write_text(kubernetes.kubectl(*arguments, timeout=30))
+        path.write_text(kubernetes.kubectl(*arguments, timeout=PATIENCE))
     except Exception as error:
         path.write_text(f"FAILED: {error}\n")

@@ -21,6 +21,7 @@ import yaml
 from tests.cluster.harness import building
 from tests.cluster.harness.audit import Call, calls
 from tests.cluster.harness.certificates import write_kubeconfig
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
@@ -62,7 +63,7 @@ class Kubernetes:
         tools = building.kubectl().parent
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": f"{tools}:{os.environ['PATH']}"}
 
-    def kubectl(self, *arguments: str | Path, stdin: str | None = None, timeout: float = 120) -> str:
+    def kubectl(self, *arguments: str | Path, stdin: str | None = None, timeout: float = PATIENCE * 2) -> str:
         """Run the real kubectl and return what it prints.
 
         Raises:
@@ -71,7 +72,7 @@ class Kubernetes:
         """
         return self._run(building.kubectl(), arguments, stdin, timeout)
 
-    def helm(self, *arguments: str | Path, timeout: float = 300) -> str:
+    def helm(self, *arguments: str | Path, timeout: float = PATIENCE * 3) -> str:
         """Run the real helm and return what it prints; raises like `kubectl`."""
         return self._run(building.helm(), arguments, None, timeout)
 
@@ -98,7 +99,7 @@ class Kubernetes:
             self.wait(what, f"jsonpath={{.status.acceptedNames.kind}}={kind}")
             self.wait(what, "condition=Established")
 
-    def wait(self, what: str, condition: str, namespace: str | None = None, timeout: float = 60) -> None:
+    def wait(self, what: str, condition: str, namespace: str | None = None, timeout: float = PATIENCE) -> None:
         """Wait as `kubectl wait --for=CONDITION WHAT` does, at most `timeout` seconds."""
         self.kubectl(
             *("wait", *_namespaced(namespace), what, f"--for={condition}", f"--timeout={timeout:.0f}s"),
@@ -170,7 +171,7 @@ class GivenCluster(Kubernetes):
         Then the images must be there already, under their names.
         """
         if command := os.environ.get("CLUSTER_IMPORT"):
-            subprocess.run([*shlex.split(command), str(archive)], check=True, timeout=600)
+            subprocess.run([*shlex.split(command), str(archive)], check=True, timeout=PATIENCE * 3)
         return image_names(archive)
 
 
@@ -182,7 +183,7 @@ def image_names(archive: Path) -> list[str]:
         return [name for image in json.load(content) for name in image["RepoTags"]]
 
 
-def eventually(look: Callable[[], T | None], timeout: float = 60, every: float = 0.2) -> T:
+def eventually(look: Callable[[], T | None], timeout: float = PATIENCE, every: float = 0.2) -> T:
     """The first value of `look()` that is not None, False or empty; it is called every `every` seconds.
 
     Raises:

@@ -16,7 +16,7 @@ from tests.chaos.history import NEMESIS, Recorder, read
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.places import ROOT
 from tests.cluster.harness.pods import pod
-from tests.cluster.harness.release import PATIENCE
+from tests.cluster.harness.release import POD_PATIENCE
 from tests.cluster.harness.toolbox import IMAGE
 
 WRITERS = ("w1", "w2")
@@ -118,7 +118,7 @@ class Load:
         ]
         document = pod(self.name, "", container=container, volumes=volumes)
         self.cluster.apply(kit, document, namespace=self.namespace)
-        self.cluster.wait(f"pod/{self.name}", "condition=Ready", self.namespace, PATIENCE)
+        self.cluster.wait(f"pod/{self.name}", "condition=Ready", self.namespace, POD_PATIENCE)
         self.goes_on()
 
     def tell(self, op: str, **data: Any) -> None:
@@ -128,20 +128,22 @@ class Load:
     def goes_on(self) -> None:
         """Wait until every reader was given three more epochs: then every writer has written as many."""
         before = self._given()
-        eventually(lambda: all(now >= then + 3 for now, then in zip(self._given(), before, strict=True)), PATIENCE, 1.0)
+        eventually(
+            lambda: all(now >= then + 3 for now, then in zip(self._given(), before, strict=True)), POD_PATIENCE, 1.0
+        )
 
     def join(self) -> None:
         """Start one more reader, which begins at the start of the stream; returns when it was given an epoch."""
         name = f"late{len(self._joined)}"
         self._joined.append(name)
         self._run("touch", f"{_HISTORY}/{name}.join")
-        eventually(lambda: self._given(name) != [0], PATIENCE, 1.0)
+        eventually(lambda: self._given(name) != [0], POD_PATIENCE, 1.0)
 
     def finish(self) -> tuple[list[str], dict[str, Any]]:
         """Let the writers finish and the readers read to the end; returns what was broken, and how much happened."""
         self.tell("over")
         self._run("touch", f"{_HISTORY}/over")
-        ended = eventually(self._ended, PATIENCE, 1.0)
+        ended = eventually(self._ended, POD_PATIENCE, 1.0)
         for name in (*self._writers, *self._readers, *self._joined):
             (self.directory / f"{name}.jsonl").write_text(self._run("cat", f"{_HISTORY}/{name}.jsonl"))
         history = read(self.directory)

@@ -11,6 +11,7 @@ from http.client import HTTPException, HTTPSConnection
 from typing import Any
 
 from tests.cluster.harness.settings import API_PORT, Layout
+from tests.patience import PATIENCE
 
 _INTERVAL = 0.5
 
@@ -31,7 +32,7 @@ class Api:
         """Talk to the node's API server as the user `controllers`."""
         trust = ssl.create_default_context(cafile=str(layout.directory / "keys" / "ca.crt"))
         trust.load_cert_chain(*layout.key("controllers"))
-        self._connection = HTTPSConnection(layout.address, API_PORT, context=trust, timeout=10)
+        self._connection = HTTPSConnection(layout.address, API_PORT, context=trust, timeout=PATIENCE)
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the document that answers it.

@@ -25,8 +25,9 @@ from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventuall
 from tests.cluster.harness.places import CACHE, LOGS, ROOT
 from tests.cluster.harness.programs import SELDOM_COLLECTED, NotReadyError, end, started_at
 from tests.cluster.harness.settings import NODE, SOCKET, Layout
+from tests.patience import PATIENCE
 
-START_TIMEOUT = 240.0
+START_TIMEOUT = PATIENCE * 3
 """Seconds for the node to be ready. It takes about 30 on two free cores."""
 _DIRECTORY = CACHE / "node"
 _READY = "ready"
@@ -88,7 +89,7 @@ class Node(Kubernetes):
                 record.write_text(json.dumps(imported | dict.fromkeys(names, mark)))
         return names
 
-    def ctr(self, *arguments: str, timeout: float = 300) -> str:
+    def ctr(self, *arguments: str, timeout: float = PATIENCE * 3) -> str:
         """Run containerd's own command on the node's containers and images, and return what it prints."""
         command = ["nsenter", "--target", str(self.pid), "--mount", "--"]
         command += ["ctr", "--address", SOCKET, "--namespace", "k8s.io", *arguments]
@@ -252,7 +253,7 @@ def _spawn(layout: Layout, kube: Path) -> Node:
     # Not subprocess: it expects to wait for the end of what it started, but the node outlives this process.
     outer = os.posix_spawnp("unshare", command, environment, file_actions=inputs + outputs, setsid=True)
     children = Path(f"/proc/{outer}/task/{outer}/children")
-    pid = int(eventually(lambda: children.read_text().split(), timeout=60)[0])
+    pid = int(eventually(lambda: children.read_text().split(), timeout=PATIENCE)[0])
     _State(layout.number, pid, started_at(pid) or 0).write(layout.directory)
     for group in _groups(layout.name):
         _join_group(group, pid)
@@ -286,4 +287,4 @@ def _remove_group(group: Path) -> None:
                 os.rmdir(path)
         return not group.exists()
 
-    eventually(gone, timeout=30)
+    eventually(gone, timeout=PATIENCE)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cluster.harness.busybox import BUSYBOX
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
+from tests.patience import PATIENCE
 
 USER = 10001
 RESTRICTED = {
@@ -71,7 +72,7 @@ def said_by(cluster: Kubernetes, namespace: str, document: dict[str, Any]) -> st
             (found := cluster.get("pod", name, namespace=namespace)["status"]["phase"]) in ("Succeeded", "Failed")
             and found
         ),
-        timeout=90,
+        timeout=PATIENCE,
     )
     log = cluster.kubectl("logs", "-n", namespace, name)
     assert phase == "Succeeded", log

@@ -15,10 +15,13 @@ from typing import Any
 
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import ROOT
+from tests.patience import PATIENCE
 
 CHART = ROOT / "charts" / "epochal"
 IMAGES = Path(os.environ.get("EPOCHAL_IMAGES", ROOT / ".cache" / "images"))
 TAG = "dev"
+POD_PATIENCE = PATIENCE * 3
+"""Seconds for pods to come or go."""
 STANDARD = {
     "image.registry": "localhost",
     "image.tag": TAG,
@@ -26,8 +29,6 @@ STANDARD = {
     "operator.deletionPatience": "10",
 }
 """As documented for imported images; the operator's patience is shorter, because a test waits until it is over."""
-PATIENCE = 180.0
-"""Seconds for pods to come or go, on a busy machine."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 """Labels of a namespace that takes only pods of the strictest of Kubernetes' standards."""
 CRDS = ("relays.epochal.dev", "streams.epochal.dev")
@@ -71,15 +72,15 @@ class Release:
         self.stands = False
         whole = {**self.values, **(values or {})}
         sets = [f"--set={name}={value}" for name, value in whole.items()]
-        waiting = ["--wait", f"--timeout={PATIENCE:.0f}s"] if wait else []
+        waiting = ["--wait", f"--timeout={POD_PATIENCE:.0f}s"] if wait else []
         place = [self.name, str(chart), "--namespace", self.namespace, "--create-namespace"]
-        return self.cluster.helm("upgrade", "--install", *place, *sets, *waiting, timeout=PATIENCE + 30)
+        return self.cluster.helm("upgrade", "--install", *place, *sets, *waiting, timeout=POD_PATIENCE + 30)
 
     def roll_back(self) -> None:
         """Go back to the previous revision."""
         self.stands = False
         place = (self.name, "--namespace", self.namespace)
-        self.cluster.helm("rollback", *place, "--wait", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
+        self.cluster.helm("rollback", *place, "--wait", f"--timeout={POD_PATIENCE:.0f}s", timeout=POD_PATIENCE + 30)
 
     def test(self) -> str:
         """The output of `helm test`, with the logs of its pods; returns when its stream's pods are gone too.
@@ -87,9 +88,9 @@ class Release:
         Raises `KubectlError` when it fails.
         """
         place = (self.name, "--namespace", self.namespace)
-        said = self.cluster.helm("test", *place, "--logs", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
+        said = self.cluster.helm("test", *place, "--logs", f"--timeout={POD_PATIENCE:.0f}s", timeout=POD_PATIENCE + 30)
         publishers = ("pods", "-l", f"{PUBLISHERS},epochal.dev/stream={self.name}-test")
-        eventually(lambda: not self.cluster.get(*publishers, namespace=self.namespace)["items"], PATIENCE)
+        eventually(lambda: not self.cluster.get(*publishers, namespace=self.namespace)["items"], POD_PATIENCE)
         return said
 
     def uninstall(self) -> None:
@@ -97,8 +98,8 @@ class Release:
         self.stands = False
         self.cluster.helm(
             *("uninstall", self.name, "--namespace", self.namespace, "--ignore-not-found"),
-            *("--wait", f"--timeout={PATIENCE:.0f}s"),
-            timeout=PATIENCE + 30,
+            *("--wait", f"--timeout={POD_PATIENCE:.0f}s"),
+            timeout=POD_PATIENCE + 30,
         )
 
     # ---- components ----
@@ -109,10 +110,10 @@ class Release:
         deployment = f"deployment/{self.name}-{component}"
         self.cluster.kubectl("scale", "-n", self.namespace, deployment, f"--replicas={replicas}")
         if replicas:
-            status = ("rollout", "status", deployment, "-n", self.namespace, f"--timeout={PATIENCE:.0f}s")
-            self.cluster.kubectl(*status, timeout=PATIENCE + 10)
+            status = ("rollout", "status", deployment, "-n", self.namespace, f"--timeout={POD_PATIENCE:.0f}s")
+            self.cluster.kubectl(*status, timeout=POD_PATIENCE + 10)
             return
-        eventually(lambda: not self.pods(f"app.kubernetes.io/component={component}"), PATIENCE)
+        eventually(lambda: not self.pods(f"app.kubernetes.io/component={component}"), POD_PATIENCE)
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
         """Its pods."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
-from tests.cluster.harness.release import PATIENCE
+from tests.cluster.harness.release import POD_PATIENCE
 
 KINDS = "pods,persistentvolumeclaims,services,poddisruptionbudgets,networkpolicies,serviceaccounts"
 """The kinds of a stream's objects."""
@@ -55,7 +55,7 @@ class Streams:
         found: dict[str, Any] = self.cluster.get("stream", name, namespace=self.namespace)
         return found
 
-    def settled(self, name: str, patience: float = PATIENCE) -> dict[str, Any]:
+    def settled(self, name: str, patience: float = POD_PATIENCE) -> dict[str, Any]:
         """The Stream once all of its newest declaration is in effect and served."""
 
         def look() -> dict[str, Any] | None:
@@ -67,7 +67,7 @@ class Streams:
 
         return eventually(look, patience)
 
-    def told(self, name: str, kind: str, reason: str, patience: float = PATIENCE) -> dict[str, Any]:
+    def told(self, name: str, kind: str, reason: str, patience: float = POD_PATIENCE) -> dict[str, Any]:
         """Wait until a condition has this reason; returns the condition."""
 
         def look() -> dict[str, Any] | None:
@@ -97,10 +97,10 @@ class Streams:
 
     def delete(self, name: str, *, wait: bool = True) -> None:
         """Delete a stream."""
-        waiting = f"--timeout={PATIENCE:.0f}s" if wait else "--wait=false"
-        self.cluster.kubectl("delete", "stream", name, "-n", self.namespace, waiting, timeout=PATIENCE + 10)
+        waiting = f"--timeout={POD_PATIENCE:.0f}s" if wait else "--wait=false"
+        self.cluster.kubectl("delete", "stream", name, "-n", self.namespace, waiting, timeout=POD_PATIENCE + 10)
 
-    def gone(self, name: str, patience: float = PATIENCE) -> None:
+    def gone(self, name: str, patience: float = POD_PATIENCE) -> None:
         """Wait until neither the stream nor any of its objects is there."""
         eventually(lambda: self.cluster.find("stream", name, namespace=self.namespace) is None, patience)
         eventually(lambda: not self.children(name), patience)

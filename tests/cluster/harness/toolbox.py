@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.pods import pod
-from tests.cluster.harness.release import PATIENCE, TAG
+from tests.cluster.harness.release import POD_PATIENCE, TAG
 
 IMAGE = f"localhost/epochal-toolbox:{TAG}"
 
@@ -22,9 +22,9 @@ class Toolbox:
         environment = [{"name": "EPOCHAL_CATALOG", "value": catalog}] if catalog else []
         container = {"image": IMAGE, "command": ["sleep", "infinity"], "env": environment}
         cluster.apply(pod(name, "", container=container), namespace=namespace)
-        cluster.wait(f"pod/{name}", "condition=Ready", namespace, PATIENCE)
+        cluster.wait(f"pod/{name}", "condition=Ready", namespace, POD_PATIENCE)
 
-    def run(self, *command: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
+    def run(self, *command: str, stdin: str | None = None, timeout: float = POD_PATIENCE) -> str:
         """The output of a command in the pod. If it fails, `KubectlError` is raised with the output and the errors."""
         into = ["-i"] if stdin is not None else []
         place = ["exec", *into, "-n", self.namespace, self.name, "--"]

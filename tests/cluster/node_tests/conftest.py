@@ -11,6 +11,7 @@ from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes
 from tests.cluster.harness.release import CRDS, RESTRICTED, Release, import_images
 from tests.cluster.harness.streams import Streams
 from tests.cluster.harness.toolbox import Toolbox
+from tests.patience import PATIENCE
 
 CLIENT = {"epochal.dev/client": "true"}
 """Labels of a namespace whose pods may connect to the publishers of every stream."""
@@ -35,7 +36,7 @@ def _release(cluster: Kubernetes, components: None, _left_namespaces: list[str])
     # Namespaces of tests end before: their streams need an operator, or nobody to wait for.
     found.uninstall()
     cluster.kubectl("delete", "crd", *CRDS, "--ignore-not-found")
-    cluster.kubectl("delete", "namespace", found.namespace, "--ignore-not-found", timeout=180)
+    cluster.kubectl("delete", "namespace", found.namespace, "--ignore-not-found", timeout=PATIENCE * 2)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 from tests.cluster.harness.kubernetes import eventually
-from tests.cluster.harness.release import PATIENCE
+from tests.cluster.harness.release import POD_PATIENCE
 from tests.cluster.harness.streams import Streams, stream
 from tests.cluster.harness.toolbox import Toolbox
 
@@ -21,7 +21,7 @@ def catalog_forgets(toolbox: Toolbox, streams: Streams, name: str) -> None:
         listed = toolbox.epochal("get", "streams", "-o", "name", "-n", streams.namespace, "--timeout", "60")
         return f"stream/{streams.namespace}/{name}" not in listed.split()
 
-    eventually(forgotten, PATIENCE, 1.0)
+    eventually(forgotten, POD_PATIENCE, 1.0)
 
 
 def volumes_of(streams: Streams) -> list[str]:
@@ -40,12 +40,12 @@ def test_a_stream_that_is_ready(streams, toolbox):
     streams.delete("orders")
     streams.gone("orders")
     catalog_forgets(toolbox, streams, "orders")
-    eventually(lambda: not volumes_of(streams), PATIENCE)
+    eventually(lambda: not volumes_of(streams), POD_PATIENCE)
 
 
 def test_a_stream_that_starts(streams, toolbox):
     streams.apply(stream("orders", segments=2))
-    eventually(lambda: streams.children("orders"), PATIENCE)
+    eventually(lambda: streams.children("orders"), POD_PATIENCE)
     streams.delete("orders")
     streams.gone("orders")
     catalog_forgets(toolbox, streams, "orders")
@@ -70,7 +70,7 @@ def test_a_stream_that_rolls(streams, toolbox):
 def test_a_stream_whose_pods_cannot_run(streams):
     wrong = stream("orders", publishers={"nodeSelector": {"epochal.dev/none": "such"}})
     streams.apply(wrong)
-    eventually(lambda: streams.pods("orders"), PATIENCE)
+    eventually(lambda: streams.pods("orders"), POD_PATIENCE)
     streams.delete("orders")
     streams.gone("orders")
 
@@ -110,7 +110,9 @@ def test_a_stream_while_catalog_and_operator_are_away(release, streams, toolbox)
 def test_a_whole_namespace(cluster, release, namespaces):
     streams = Streams(cluster, namespaces())
     streams.start(stream("orders"), stream("trades", storage=False))
-    cluster.kubectl("delete", "namespace", streams.namespace, f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 10)
+    cluster.kubectl(
+        "delete", "namespace", streams.namespace, f"--timeout={POD_PATIENCE:.0f}s", timeout=POD_PATIENCE + 10
+    )
 
 
 @pytest.mark.parametrize("storage", [True, False], ids=["storage", "memory"])
@@ -158,6 +160,6 @@ class _Reading:
 
     def failure(self) -> str:
         """Why it ends, which it must."""
-        out, errors = self._process.communicate(timeout=PATIENCE)
+        out, errors = self._process.communicate(timeout=POD_PATIENCE)
         assert self._process.returncode, out
         return errors

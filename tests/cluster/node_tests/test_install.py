@@ -6,7 +6,7 @@ import pytest
 import yaml
 from tests.cluster.harness.kubernetes import KubectlError, eventually
 from tests.cluster.harness.places import ROOT
-from tests.cluster.harness.release import CHART, CRDS, PATIENCE, RESTRICTED
+from tests.cluster.harness.release import CHART, CRDS, POD_PATIENCE, RESTRICTED
 from tests.cluster.harness.streams import KINDS, Streams, stream
 
 EXAMPLE = ROOT / "examples" / "flights.yaml"
@@ -16,7 +16,7 @@ def test_the_example_becomes_ready_and_kubectl_shows_it(cluster, release, stream
     document = yaml.safe_load(EXAMPLE.read_text())
     document["metadata"]["namespace"] = streams.namespace
     streams.apply(document)
-    cluster.wait("stream/flights", "condition=Ready", streams.namespace, PATIENCE)
+    cluster.wait("stream/flights", "condition=Ready", streams.namespace, POD_PATIENCE)
     head, row = cluster.kubectl("get", "strm", "-n", streams.namespace).splitlines()
     assert head.split() == ["NAME", "SEGMENTS", "SERVING", "READY", "FRONTIER", "AGE"]
     assert row.split()[:4] == ["flights", "3", "3", "True"]
@@ -77,7 +77,7 @@ def test_helm_test_publishes_and_reads_back(cluster, release):
         names = cluster.kubectl("get", KINDS, "-n", release.namespace, "-o", "name").splitlines()
         return [name for name in names if "epochal-test" in name]
 
-    eventually(lambda: not left(), PATIENCE)
+    eventually(lambda: not left(), POD_PATIENCE)
 
 
 def test_the_notes_lead_to_a_first_stream(cluster, release):

@@ -13,6 +13,7 @@ from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventuall
 from tests.cluster.harness.places import CACHE
 from tests.cluster.harness.pods import RESTRICTED, USER, pod, said_by, server, service
 from tests.cluster.harness.settings import NODE, Layout
+from tests.patience import PATIENCE
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,7 +55,7 @@ def test_logs_exec_and_port_forward_work(cluster, namespace):
     assert cluster.kubectl("logs", "-n", namespace, "server") == "serving\n"
     assert cluster.kubectl("exec", "-n", namespace, "server", "--", "id", "-u") == f"{USER}\n"
     with cluster.port_forward("pod/server", 8080, namespace) as port:
-        answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20)
+        answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE)
         with answer:
             assert answer.read() == b"good day\n"
 
@@ -74,7 +75,7 @@ def test_a_volume_is_writable_for_its_pods_group_outlives_pods_and_goes_with_its
     assert said_by(cluster, namespace, pod("reads", "cat /kept/file", container=mounted, volumes=volumes)) == "found\n"
     name = cluster.get("pvc", "kept", namespace=namespace)["spec"]["volumeName"]
     cluster.kubectl("delete", "pod/reads", "pvc/kept", "-n", namespace)
-    cluster.wait(f"pv/{name}", "delete", timeout=90)
+    cluster.wait(f"pv/{name}", "delete", timeout=PATIENCE)
     if isinstance(cluster, node.Node):
         assert not (cluster.volumes / name).exists()
 
@@ -135,7 +136,7 @@ def test_a_component_that_is_killed_comes_back(own_node, namespace):
     for name in ("kubelet", "apiserver", "controller-manager"):
         before = own_node.component(name)
         os.kill(before, signal.SIGKILL)
-        eventually(lambda: (pid := _component(own_node, name)) and pid != before, timeout=60)  # noqa: B023 (awaited here)
+        eventually(lambda: (pid := _component(own_node, name)) and pid != before, timeout=PATIENCE)  # noqa: B023 (awaited here)
     eventually(lambda: _tried(own_node, "get", "node", NODE))
     assert said_by(own_node, namespace, pod("after", "echo still")) == "still\n"
 
@@ -158,7 +159,7 @@ def test_a_second_node_runs_beside_the_first_and_leaves_the_machine_as_it_was(ow
         assert all(traces.values()), traces  # else nothing is shown below
     finally:
         node.down(directory)
-    eventually(lambda: not any(_traces(layout).values()), timeout=30)
+    eventually(lambda: not any(_traces(layout).values()), timeout=PATIENCE)
     assert _machine() == before
     own_node.get("nodes")
 

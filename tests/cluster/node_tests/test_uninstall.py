@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
-from tests.cluster.harness.release import CRDS, PATIENCE, RESTRICTED, Release
+from tests.cluster.harness.release import CRDS, POD_PATIENCE, RESTRICTED, Release
 from tests.cluster.harness.streams import Streams, stream
 from tests.cluster.harness.toolbox import Toolbox
 
@@ -29,7 +29,7 @@ def test_an_uninstall_leaves_nothing_but_the_definition_and_the_streams(cluster,
     streams = Streams(cluster, namespaces())
     streams.start(stream("orders"))
     release.uninstall()
-    eventually(lambda: left_in(cluster, release.namespace) == [], PATIENCE)
+    eventually(lambda: left_in(cluster, release.namespace) == [], POD_PATIENCE)
     assert left_in_the_cluster(cluster) == [f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in CRDS]
     found = streams.get("orders")
     assert "finalizers" not in found["metadata"]
@@ -48,7 +48,7 @@ def test_an_install_takes_up_what_was_left(cluster, release, namespaces):
     known = streams.get(name)["status"]["catalogUid"]
     release.uninstall()
     release.ensure()
-    eventually(lambda: streams.get(name)["status"]["catalogUid"] != known, PATIENCE)
+    eventually(lambda: streams.get(name)["status"]["catalogUid"] != known, POD_PATIENCE)
     streams.settled(name)
     toolbox.publish(qualified, 5, "after")
     assert toolbox.epochs(qualified, 1) == {5: ["after"]}
@@ -87,7 +87,9 @@ def two(cluster: Kubernetes, no_release: Release, namespaces) -> Iterator[list[R
 
 
 def _delete_definition(cluster: Kubernetes) -> None:
-    cluster.kubectl("delete", "crd", *CRDS, "--ignore-not-found", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 10)
+    cluster.kubectl(
+        "delete", "crd", *CRDS, "--ignore-not-found", f"--timeout={POD_PATIENCE:.0f}s", timeout=POD_PATIENCE + 10
+    )
 
 
 def test_two_releases_serve_a_namespace_each_and_one_goes_without_the_other(cluster, two):

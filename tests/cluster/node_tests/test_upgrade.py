@@ -20,7 +20,7 @@ from tests.cluster.harness.before import Before, NoHistoryError, built
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.load import READERS, SPEC, Load
 from tests.cluster.harness.pods import pod
-from tests.cluster.harness.release import CATALOGS, CHART, OPERATORS, PATIENCE, TAG, Release
+from tests.cluster.harness.release import CATALOGS, CHART, OPERATORS, POD_PATIENCE, TAG, Release
 from tests.cluster.harness.streams import SMALL, Streams, condition, stream
 
 NEXT = "next"
@@ -131,7 +131,7 @@ def uids(streams: Streams) -> set[str]:
 
 def rolled_to(streams: Streams, tag: str, name: str = "orders") -> None:
     """Wait until all pods have the image, and serve."""
-    eventually(lambda: images(streams, name) == {f"localhost/epochal-publisher:{tag}"}, 300)
+    eventually(lambda: images(streams, name) == {f"localhost/epochal-publisher:{tag}"}, POD_PATIENCE)
     streams.settled(name)
 
 
@@ -146,7 +146,7 @@ def test_there_and_back_under_load(cluster, release, streams, next_chart, tmp_pa
     load = Load(cluster, streams.namespace, tmp_path, readers={**READERS, **THROUGH})
     load.tell("stored", targets=[*PODS, "release"])
     load.start(f"{streams.namespace}/orders", release.catalog_url)
-    cluster.wait("relay/near", "condition=Ready", streams.namespace, PATIENCE)
+    cluster.wait("relay/near", "condition=Ready", streams.namespace, POD_PATIENCE)
     publishers, relays = (Watching(cluster, streams.namespace, selector) for selector in (PUBLISHERS, RELAYS))
     with publishers, relays:
         load.tell("upgrade", target="release")
@@ -250,7 +250,7 @@ def test_from_the_version_before_under_load(cluster, no_release, before, namespa
             load.tell("upgrade", target="release")
         early = relay_process(f"{streams.namespace}/orders", release.catalog_url)
         cluster.apply(early, namespace=streams.namespace)
-        cluster.wait("pod/early", "condition=Ready", streams.namespace, PATIENCE)
+        cluster.wait("pod/early", "condition=Ready", streams.namespace, POD_PATIENCE)
         release.upgrade({"image.tag": before.tag, "catalog.image.tag": TAG}, before.chart)
         through.start(f"{streams.namespace}/orders", release.catalog_url)
         assert images(streams, "orders") == {f"localhost/epochal-publisher:{before.tag}"}
@@ -262,7 +262,7 @@ def test_from_the_version_before_under_load(cluster, no_release, before, namespa
                 load.goes_on()
                 load.join()
             through.goes_on()
-            cluster.wait("relay/near", "condition=Ready", streams.namespace, PATIENCE)
+            cluster.wait("relay/near", "condition=Ready", streams.namespace, POD_PATIENCE)
             cluster.kubectl("delete", "pod", "early", "-n", streams.namespace)
             through.goes_on()
             # What the new version keeps of the old one's segments is what the next incarnation begins with.
