@@ -23,7 +23,7 @@ def verdict(found: Finding | list[Finding]) -> str:
 def test_a_well_realm_is_well(run, declared, catalog: str) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "1", "1").status == 0
-    result = run("doctor", "-o", "json", "--timeout", "10")
+    result = run("doctor", "-o", "json", "--timeout", "60")
     document = json.loads(result.out)
     assert result.status == 0, document
     seen = {finding["check"]: finding["verdict"] for finding in document["findings"]}

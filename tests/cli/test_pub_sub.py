@@ -300,11 +300,11 @@ def test_what_was_lost_for_good_is_printed_while_no_epoch_comes_and_before_the_n
 def test_an_idle_subscription_ends(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "1", "1").status == 0
-    plain = run("sub", stream, "--since", "start", "--idle", "0.3")
+    plain = run("sub", stream, "--since", "start", "--idle", "2")
     assert (plain.status, plain.out) == (0, "1\t1\n")
-    wanted = run("sub", stream, "--since", "start", "--idle", "0.3", "--count", "3")
+    wanted = run("sub", stream, "--since", "start", "--idle", "2", "--count", "3")
     assert (wanted.status, wanted.out) == (4, "1\t1\n")
-    assert "1 of 3 records came, then none for 0.3 s" in wanted.err
+    assert "1 of 3 records came, then none for 2 s" in wanted.err
 
 
 def test_a_reader_that_goes_ends_the_subscription_at_once(run, declared, catalog: str) -> None:

@@ -38,8 +38,8 @@ def read(items, step):
 
 got, step, whole = [], 0, 0
 with epochal.connect_blocking() as client, client.subscribe(sys.argv[1], since="start") as sub:
-    sub.ready.wait(20)
-    items = getattr(sub, sys.argv[2])(timeout=20)
+    sub.ready.wait(PATIENCE)
+    items = getattr(sub, sys.argv[2])(timeout=PATIENCE)
     while whole < 3:
         step += 1
         try:
@@ -58,7 +58,7 @@ with epochal.connect_blocking() as client, client.subscribe(sys.argv[1], since="
         if isinstance(item, epochal.Epoch | epochal.Data):
             got.append(item.time)
 print(step, got == list(range(int(sys.argv[3]))))
-"""
+""".replace("PATIENCE", str(PATIENCE))
 
 AT_RANDOM = """
 import faulthandler, random, signal, sys, epochal

@@ -26,7 +26,7 @@ from epochal.protocol import messages as m
 MIB = 2**20
 SOCKETS = ("events", "requests", "ingest")
 IMPATIENT = {
-    "EPOCHAL_PUBLISHER_HANDSHAKE_TIMEOUT": "0.5",
+    "EPOCHAL_PUBLISHER_HANDSHAKE_TIMEOUT": "2",
     "EPOCHAL_PUBLISHER_HEARTBEAT_INTERVAL": "0.5",
     "EPOCHAL_PUBLISHER_HEARTBEAT_TIMEOUT": "10",  # a busy machine may hold up an honest peer for seconds
 }

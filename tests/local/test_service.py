@@ -13,7 +13,7 @@ from tests.patience import PATIENCE
 
 from epochal.local.service import LocalSettings, Service
 
-QUICK = LocalSettings(restart_first=0.01, restart_last=0.04, stop_timeout=5.0, start_timeout=10.0)
+QUICK = LocalSettings(restart_first=0.01, restart_last=0.04, stop_timeout=5.0, start_timeout=PATIENCE)
 READY = "import sys; print('ready now', flush=True); sys.stdin.read()"
 
 

@@ -140,7 +140,7 @@ def test_an_oversized_subscription_cuts_its_sender(shared, wires):
     line = wires.line(zmq.XSUB, shared.publisher.addresses["events"])
     monitor = line.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     line.raw(b"\x01" + b"C" * 5000)
-    assert monitor.poll(PATIENCE * 1000), "the peer was not cut"
+    assert monitor.poll(int(PATIENCE * 1000)), "the peer was not cut"
     line.socket.disable_monitor()
     monitor.close(0)
     assert shared.publisher.rss() - before < 4 * MIB

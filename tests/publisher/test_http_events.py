@@ -175,7 +175,7 @@ def test_a_long_poll_answers_when_something_comes_and_empty_only_after_its_time(
     (opening,) = lines(publisher, "since=now&wait=1", segment)
     assert time.monotonic() - began >= 1
     found: list[Any] = []
-    asking = threading.Thread(target=lambda: found.extend(lines(publisher, "since=now&wait=30", segment)))
+    asking = threading.Thread(target=lambda: found.extend(lines(publisher, "since=now&wait=60", segment)))
     asking.start()
     while publisher.metric("http_readers") < 1:
         time.sleep(0.01)

@@ -101,7 +101,7 @@ def test_a_publisher_that_slept_while_another_took_over_sends_nothing_more(start
 
 @pytest.mark.rule("E8", "E9", "E12", "S9")
 def test_a_publisher_that_slept_asks_for_its_lease_and_goes_on(start, wires, wait_until):
-    stream, publisher = start(progress={"writerTimeout": "1s"})
+    stream, publisher = start(progress={"writerTimeout": "3s"})
     writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
     writer.open()
     subscriber.join()
@@ -111,7 +111,7 @@ def test_a_publisher_that_slept_asks_for_its_lease_and_goes_on(start, wires, wai
     writer.acked(0, b"before")
     assert late.events.await_(m.Data).payload == b"before"
     publisher.signal(signal.SIGSTOP)
-    time.sleep(1.5)  # longer than the writer's time-out, in which the publisher read nothing
+    time.sleep(3.5)  # longer than the writer's time-out, in which the publisher read nothing
     writer.append(0, b"meanwhile")
     late.events.socket.subscribe(b"P" + late.nonce)
     publisher.signal(signal.SIGCONT)

@@ -84,7 +84,7 @@ def test_a_frame_above_the_limit_cuts_the_peer_without_an_allocation(shared, wir
         line = wires.line(zmq.DEALER, publisher.addresses[where])
         monitor = line.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         line.raw(b"x" * (17 * MIB))
-        assert monitor.poll(PATIENCE * 1000), "the peer was not cut"
+        assert monitor.poll(int(PATIENCE * 1000)), "the peer was not cut"
         line.socket.disable_monitor()
         monitor.close(0)
         assert publisher.rss() - before < 16 * MIB

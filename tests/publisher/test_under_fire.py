@@ -79,7 +79,7 @@ def until_closed(connections: list[socket.socket]) -> None:
     deadline = time.monotonic() + DEADLINE + PATIENCE
     while left:
         assert time.monotonic() < deadline, f"{len(left)} connections were not closed"
-        for number, _ in poller.poll(PATIENCE * 1000):
+        for number, _ in poller.poll(int(PATIENCE * 1000)):
             try:
                 ended = not left[number].recv(65536)
             except ConnectionError:

@@ -56,8 +56,8 @@ async def test_whole_epochs_and_what_is_measured(services, relays: Relays) -> No
 
 @pytest.fixture
 async def renewing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
-    """Services of which relays report to the catalog ten times a second."""
-    monkeypatch.setenv("EPOCHAL_CATALOG_RELAY_TTL", "0.3")
+    """Services of which relays report to the catalog once a second."""
+    monkeypatch.setenv("EPOCHAL_CATALOG_RELAY_TTL", "3")
     background = LocalServices()
     await asyncio.to_thread(background.start)
     try:
@@ -115,6 +115,6 @@ async def test_whole_epochs_need_no_address_that_only_clients_can_use(services, 
         async with client.writer(stream, writer_id="w") as writer:
             await publish(writer, range(1))
             await writer.finish()
-        async with web.get(f"http://127.0.0.1:{port}/v1/epochs?since=start&wait=20") as answer:
+        async with web.get(f"http://127.0.0.1:{port}/v1/epochs?since=start&wait=60") as answer:
             assert answer.status == 200
             assert [json.loads(line)["kind"] for line in (await answer.text()).splitlines()] == ["epoch", "complete"]

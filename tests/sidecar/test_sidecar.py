@@ -156,10 +156,11 @@ async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_ex
         with pytest.raises(SidecarUnavailable, match="the connection to it was lost"):
             await publish_while_it_dies()
         await sidecar.ended()
-        monkeypatch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "0.5")
-        with pytest.raises(SidecarUnavailable):
-            async with client.task_writer(stream, writer_id="task", under="query", group=7):
-                pass
+        with monkeypatch.context() as patch:
+            patch.setenv("EPOCHAL_SIDECAR_TIMEOUT", "0.5")
+            with pytest.raises(SidecarUnavailable):
+                async with client.task_writer(stream, writer_id="task", under="query", group=7):
+                    pass
         await start()
         async with client.task_writer(stream, writer_id="task", under="query", group=7) as again:
             for number in range(20):
