@@ -15,6 +15,7 @@ LONG_DOWNLOADS := awk '/Downloading .*\([0-9][0-9]+\.[0-9]+ MB\)/ { print "  dow
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 RULES_REPORT := .cache/rules.json
+CLOCK_RULES_REPORT := .cache/rules-clock.json
 MUTANTS_REPORT := .cache/mutants.json
 DEMO_ARGS ?=
 TEST_ARGS ?=
@@ -66,9 +67,10 @@ format: $(READY) ## format the code and fix what can be fixed
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-lint: $(READY) ## check form and common faults (ruff)
+lint: $(READY) ## check form and common faults (ruff), and that load cannot make tests red
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
+	@$(BIN)/python tools/load_proof.py
 
 types: $(READY) ## check types (mypy strict, pyright)
 	@$(BIN)/mypy
@@ -78,7 +80,7 @@ imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
 test-clock: $(READY) ## run the tests that measure seconds, bytes or rates: one at a time, with nothing beside
-	@$(TESTS) test-clock -q -m "clock and not cluster" -o faulthandler_timeout=900 $(TEST_ARGS)
+	@$(TESTS) test-clock -q -m "clock and not cluster" $(or $(TEST_ARGS),--rules-report=$(CLOCK_RULES_REPORT))
 
 SPARK_CLASSES := .cache/spark/classes.jsa
 
@@ -180,9 +182,10 @@ cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built
 mutants: $(READY) ## put known faults back, each alone, and see the named test catch it
 	@$(BIN)/python tools/mutants.py --report $(MUTANTS_REPORT)
 
-rules: $(READY) ## show for every behaviour rule what shows it (after test and mutants)
+rules: $(READY) ## show for every behaviour rule what shows it (after test, test-clock and mutants)
 	@test -f $(RULES_REPORT) || $(MAKE) test
-	@$(BIN)/python tools/rule_report.py docs/rules.md $(RULES_REPORT) $(MUTANTS_REPORT)
+	@test -f $(CLOCK_RULES_REPORT) || $(MAKE) test-clock
+	@$(BIN)/python tools/rule_report.py docs/rules.md $(RULES_REPORT) $(MUTANTS_REPORT) --more $(CLOCK_RULES_REPORT)
 
 bench: $(READY) ## measure against other servers on this machine
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH_ARGS)

@@ -1,6 +1,6 @@
 """Which behaviour rules hold, by the tests that name them, and by the faults that those tests catch.
 
-Run as `python tools/rule_report.py docs/rules.md TESTS.json MUTANTS.json`.
+Run as `python tools/rule_report.py docs/rules.md TESTS.json MUTANTS.json [--more TESTS.json]`.
 
 It compares three things: the table of rules that people read, the last run of the tests, and the last run of the
 mutants. Exits with 1 when a current rule has no passing test or a failing one, when a rule of Q or E has no mutant that
@@ -97,6 +97,18 @@ def read_caught(report: Path) -> Caught:
     return caught
 
 
+def merged(*reports: Results) -> Results:
+    """The results of several runs: those of one that has run other tests stand beside those of the first."""
+    rules = sorted(set().union(*reports))
+    return {
+        rule: {
+            outcome: sorted({test for report in reports for test in report.get(rule, {}).get(outcome, ())})
+            for outcome in ("passed", "failed")
+        }
+        for rule in rules
+    }
+
+
 def assess(rules: Mapping[str, str], results: Results, caught: Caught | None = None) -> list[Line]:
     """One line a rule, in the table's order, and after them one for each id that the table does not have.
 
@@ -127,8 +139,11 @@ def _line(rule: str, status: str | None, result: Mapping[str, Sequence[str]], ca
     return Line(rule, verdict, passed, failed, tuple(part for parts in mutants for part in parts))
 
 
-def costs(seconds: Mapping[str, float]) -> list[str]:
-    """What all tests took, in seconds, and the files that took most of it."""
+def costs(*reports: Mapping[str, float]) -> list[str]:
+    """What all tests of several runs took, in seconds, and the files that took most of it."""
+    seconds = Counter[str]()
+    for report in reports:
+        seconds.update(report)
     dearest = sorted(seconds, key=lambda file: (-seconds[file], file))[:DEAREST]
     total = f"{sum(seconds.values()):8.1f} s  tests in {len(seconds)} files"
     return [total, *(f"{seconds[file]:8.1f} s  {file}" for file in dearest)]
@@ -140,12 +155,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("rules", type=Path, help="the Markdown page with the tables of rules")
     parser.add_argument("tests", type=Path, help="what the tests wrote with --rules-report")
     parser.add_argument("mutants", type=Path, help="what tools/mutants.py wrote with --report, if it has")
+    parser.add_argument("--more", type=Path, action="append", default=[], help="the same from a run of other tests")
     given = parser.parse_args(arguments)
     caught = read_caught(given.mutants) if given.mutants.exists() else None
-    report = json.loads(given.tests.read_text())
-    lines = assess(read_rules(given.rules.read_text()), report["rules"], caught)
+    reports = [json.loads(path.read_text()) for path in (given.tests, *given.more)]
+    results = merged(*(report["rules"] for report in reports))
+    lines = assess(read_rules(given.rules.read_text()), results, caught)
     print(*lines, sep="\n")
-    print(*costs(report["seconds"]), sep="\n")
+    print(*costs(*(report["seconds"] for report in reports)), sep="\n")
     counts = Counter(line.verdict for line in lines)
     print(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]))
     if caught is None:

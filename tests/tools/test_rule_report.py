@@ -1,6 +1,7 @@
 """The report of the rules: what it reads, what it makes of it, and when it fails."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,20 @@ def test_it_fails_for_a_current_rule_that_is_not_shown(tmp_path, capsys, tested,
     out = capsys.readouterr().out
     assert told in out
     assert ("run `make mutants` first" in out) == (mutants is None)
+
+
+def test_a_rule_may_be_shown_by_tests_of_another_run_and_a_test_that_fails_there_counts(tmp_path, capsys):
+    run(tmp_path, ("S1", "E1"), None)
+    files = [str(tmp_path / name) for name in ("rules.md", "tests.json", "mutants.json")]
+    clock = tmp_path / "clock.json"
+    for passed, failed, code in (["timed"], [], 0), ([], ["timed"], 1):
+        clock.write_text(json.dumps({"rules": {"S2": {"passed": passed, "failed": failed}}, "seconds": {"b.py": 1.0}}))
+        assert rule_report.main([*files, "--more", str(clock)]) == code
+    said = capsys.readouterr().out
+    assert re.search(r"S2 +FAILING +0 passing +timed\n", said)
+    assert "     3.5 s  b.py\n" in said, "the seconds of both runs"
+    both = rule_report.merged({"S1": {"passed": ["a"], "failed": []}}, {"S1": {"passed": ["b"], "failed": ["c"]}})
+    assert both == {"S1": {"passed": ["a", "b"], "failed": ["c"]}}
 
 
 def test_a_line_says_in_which_parts_faults_were_caught(tmp_path, capsys):
