@@ -20,7 +20,7 @@ from epochal.resources.cluster.status import news
 Object = dict[str, Any]
 BAD = ClusterSettings(image="registry.example/bad:1", catalog="http://catalog:8700")
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
-PATIENCE_OF_PODS = 300.0
+PATIENCE_OF_PODS = 300.0  # load: a setting of the operator, and time is a number here
 
 
 class Clusters:
