@@ -3,13 +3,14 @@
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import yaml
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.kubernetes import KubectlError, eventually
+from tests.cluster.harness.streams import stream
 from tests.resources import test_crd as offline
 from tests.resources import test_relay as relays
 from tests.resources.admission import admitted
@@ -17,6 +18,22 @@ from tests.resources.test_cluster_children import PUBLISHERS
 
 from epochal.resources.crd import stream_crd
 from epochal.resources.definitions import all_crds
+
+REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
+    "a type": ({"segments": "many"}, "spec.segments"),
+    "a negative number": ({"segments": -1}, "should be greater than or equal to 1"),
+    "a huge number": ({"segments": 10**9}, "should be less than or equal to"),
+    "another number of segments": ({"segments": 3}, "scaling a stream is planned"),
+    "another shape": ({"time": {"shape": "(int, int)"}}, "it cannot change while the stream exists"),
+    "another encoding": ({"payload": {"encoding": "msgpack"}}, "it cannot change while the stream exists"),
+    "no such encoding": ({"payload": {"encoding": "xml"}}, 'Unsupported value: "xml"'),
+    "a wrong size": ({"history": {"storage": {"size": "large"}}}, "spec.history.storage.size"),
+    "durability without storage": ({"history": {"durability": "batch"}}, "need history.storage"),
+    "an unknown field": ({"replicas": 3}, 'unknown field "spec.replicas"'),
+    "one address for all": ({"publishers": {"advertise": "streams.example.org"}}, "put {index} in it"),
+    "no duration": ({"progress": {"writerTimeout": "soon"}}, "spec.progress.writerTimeout"),
+}
+"""Changes of a stream of two segments that the API server refuses, with what it says."""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +92,24 @@ def test_what_cannot_change_is_said(server: ApiServer) -> None:
     assert "configured" in server.apply(offline.document("fixed", progress={"minWriters": 2}))
 
 
+@pytest.mark.parametrize("what", REFUSED)
+def test_changes_that_are_refused_change_nothing(server: ApiServer, what: str) -> None:
+    fields, said = REFUSED[what]
+    base = stream("orders", segments=2)
+    server.apply(base, namespace="demo")
+    before = server.get("stream", "orders", namespace="demo")
+    with pytest.raises(KubectlError) as refusal:
+        server.apply({**base, "spec": {**base["spec"], **fields}}, namespace="demo")
+    assert said in str(refusal.value)
+    assert server.get("stream", "orders", namespace="demo") == before
+
+
+@pytest.mark.parametrize("name", ["Orders", "ordérs", "o" * 53, "1orders", "a.b", "orders-"])
+def test_names_that_pods_could_not_have_are_refused(server: ApiServer, name: str) -> None:
+    with pytest.raises(KubectlError, match=r"Invalid|invalid"):
+        server.apply(stream(name), namespace="demo")
+
+
 def test_a_default_that_an_earlier_definition_stored_stays(api_servers: Callable[..., ApiServer]) -> None:
     """The upgrade of the definition, and the same manifest applied again, change nothing of the object."""
     server = api_servers()
@@ -128,6 +163,8 @@ def test_a_relay_is_explained_listed_and_scaled(server: ApiServer) -> None:
 
 def test_kubectl_explains_and_lists_it(server: ApiServer) -> None:
     assert "The shape of a time" in server.kubectl("explain", "stream.spec.time.shape")
+    assert "storage\t<Object>" in server.kubectl("explain", "stream.spec.history")
+    assert "<no description>" not in server.kubectl("explain", "stream.spec", "--recursive=false")
     assert "Ready, Progressing and Degraded" in server.kubectl("explain", "strm.status.conditions")
     server.apply(offline.document("shown"))
     listed = server.kubectl("get", "streams", "-n", "demo").splitlines()

@@ -51,25 +51,6 @@ def test_a_namespace_of_restricted_pods_takes_publishers(cluster, release, names
     streams.start(stream("orders"))
 
 
-def test_every_field_is_explained(cluster, release):
-    said = cluster.kubectl("explain", "stream.spec.history")
-    assert "What is kept for readers that come later" in said
-    assert "storage\t<Object>" in said
-    assert "<no description>" not in cluster.kubectl("explain", "stream.spec", "--recursive=false")
-
-
-def test_an_unknown_field_is_refused_by_name(streams):
-    wrong = stream("orders", retention="1h")
-    with pytest.raises(KubectlError, match=r'unknown field "spec\.retention"'):
-        streams.apply(wrong)
-
-
-def test_scaling_is_refused_with_the_reason(cluster, streams):
-    streams.apply(stream("orders"))
-    with pytest.raises(KubectlError, match="the number of segments cannot change for now"):
-        cluster.kubectl("scale", "stream", "orders", "--replicas=2", "-n", streams.namespace)
-
-
 def test_helm_test_publishes_and_reads_back(cluster, release):
     assert "the epoch came back whole" in release.test()
 
