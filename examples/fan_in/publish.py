@@ -8,28 +8,16 @@ Each line has an `hour`, which never goes back, and an `origin`, the key. docs/e
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import epochal
-from epochal.errors import StreamComplete
-
-
-@contextmanager
-def kept(writer: epochal.Writer) -> Iterator[None]:
-    """Where the program ends by an error, leave what was begun to its next start; by itself a writer aborts that."""
-    try:
-        yield
-    except BaseException:
-        writer.detach()
-        raise
 
 
 async def publish(stream: str, writer_id: str, path: Path) -> None:
-    """Publish what was not published yet, and finish."""
-    async with epochal.connect() as client, client.writer(stream, writer_id) as writer:
-        with kept(writer), path.open() as lines:
+    """Publish what was not published yet, and finish; an error leaves what was begun to the next start."""
+    async with epochal.connect() as client, client.writer(stream, writer_id, on_error="detach") as writer:
+        with path.open() as lines:
             hour = -1
             for number, line in enumerate(lines):
                 if number <= writer.resume_from:
@@ -37,13 +25,12 @@ async def publish(stream: str, writer_id: str, path: Path) -> None:
                 record = json.loads(line)
                 if record["hour"] > hour:
                     hour = record["hour"]
-                    if writer.held[0] < hour:
-                        writer.advance_nowait(hour)  # nothing more comes before this hour
+                    writer.advance_nowait(hour)  # nothing more comes before it; does nothing where that is known
                 writer.append_nowait(hour, [record], key=record["origin"].encode(), source=number)
                 await writer.drain()
             await writer.finish()
 
 
 if __name__ == "__main__":
-    with suppress(StreamComplete):  # it had finished before, and so had all others
+    with suppress(epochal.StreamComplete):  # it had finished before, and so had all others
         asyncio.run(publish(sys.argv[1], sys.argv[2], Path(sys.argv[3])))

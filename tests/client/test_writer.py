@@ -71,7 +71,9 @@ async def test_what_cannot_be_appended_is_refused_and_harms_nothing(services) ->
             with pytest.raises(CapabilityError, match=r"holds \[5\]"):
                 await writer.append(4, ["late"])
             with pytest.raises(CapabilityError, match="move forward"):
-                await writer.advance(4)
+                await writer.hold(4)
+            await writer.advance(4)
+            assert writer.held == (5,), "what is done already moves nothing"
             await writer.append(5, ["whole"])
             await writer.abort(6)
             with pytest.raises(EpochAbortedError):

@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 from tests.seeds import fresh_seed
 
 import epochal
-from epochal.errors import EpochAbortedError, EpochalError, UsageError, WriterLost
+from epochal.errors import EpochAbortedError, EpochalError, RecordTypeError, UsageError, WriterLost
 from epochal.protocol.writer.machine import WriterMachine
 
 ROOT = Path(__file__).parents[2]
@@ -26,16 +26,21 @@ HOURS, LINES = 20, 60
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}, "encoding": "json"}
 
 
-def test_the_page_shows_the_program() -> None:
-    (code,) = [part.partition("```")[0] for part in PAGE.read_text().split("```python\n")[1:]]
-    assert code in (EXAMPLE / "publish.py").read_text()
+PROGRAMS = ("publish.py", "publish_blocking.py")
+
+
+def test_the_page_shows_the_programs() -> None:
+    codes = [part.partition("```")[0] for part in PAGE.read_text().split("```python\n")[1:]]
+    assert len(codes) == len(PROGRAMS)
+    for name, code in zip(PROGRAMS, codes, strict=True):
+        assert code in (EXAMPLE / name).read_text()
 
 
 class Gate:
     """One writer's file and its program, which is started again whenever it was killed."""
 
-    def __init__(self, name: str, folder: Path, chance: random.Random) -> None:
-        self.name = name
+    def __init__(self, name: str, program: str, folder: Path, chance: random.Random) -> None:
+        self.name, self.program = name, program
         self.path = folder / f"{name}.jsonl"
         self.records = [
             {"hour": hour, "origin": chance.choice("ABCDEF"), "gate": name, "n": hour * LINES + n}
@@ -52,7 +57,7 @@ class Gate:
     async def run(self, stream: str, url: str) -> None:
         while True:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, str(EXAMPLE / "publish.py"), stream, self.name, str(self.path),
+                sys.executable, str(EXAMPLE / self.program), stream, self.name, str(self.path),
                 env={**os.environ, "EPOCHAL_CATALOG": url},
             )  # fmt: skip
             try:
@@ -86,7 +91,7 @@ async def test_four_writers_killed_at_random_publish_each_line_once(services, tm
     print(f"seed {seed}")
     manifest = yaml.safe_load((EXAMPLE / "stream.yaml").read_text())
     stream = await services.stream(**{**manifest["spec"], "shape": "int", "encoding": "json"})
-    gates = [Gate(f"gate-{letter}", tmp_path, chance) for letter in "abcd"]
+    gates = [Gate(f"gate-{letter}", PROGRAMS[n % 2], tmp_path, chance) for n, letter in enumerate("abcd")]
     lost = sorted(chance.sample(range(4 * HOURS * LINES), 2))
     async with asyncio.timeout(PATIENCE * 3), epochal.connect(services.url) as client, asyncio.TaskGroup() as group:
         running = [group.create_task(gate.run(stream, services.url)) for gate in gates]
@@ -117,19 +122,96 @@ async def test_four_writers_killed_at_random_publish_each_line_once(services, tm
     assert sum(gate.killed for gate in gates) >= 4, "else nothing was tried"
 
 
+async def lost(client: epochal.Client, stream: str, writer: str) -> None:
+    """Wait until the catalog says that the publisher holds the place of a lost writer."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            (segment,) = (await client.catalog.get(*stream.split("/"))).segments
+            if any((holder.kind, holder.writer) == ("lost", writer) for holder in segment.holders):
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.rule("E50", "E46", "E4")
+@pytest.mark.parametrize("fails", ["in the block", "with its client"])
+async def test_a_writer_that_detaches_on_errors_keeps_its_place_until_it_is_back(services, fails: str) -> None:
+    stream = await services.stream(**STORED, progress={"whenLost": "hold", "writerTimeout": "1s"})
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        async with epochal.connect(services.url) as its:
+            writer = its.writer(stream, "w", on_error="detach")
+            await writer.__aenter__()
+            await writer.append(0, ["a"], source=0)
+            await writer.advance(1)
+            await writer.append(1, ["b"], source=1)
+            if fails == "in the block":
+                await writer.__aexit__(RuntimeError, RuntimeError(), None)
+        await lost(client, stream, "w")
+        async with client.writer(stream, "w", on_error="detach") as writer:
+            assert (writer.resume_from, writer.held, writer.pending_epochs) == (1, (1,), (1,))
+            await writer.append(0, ["a"], source=0)
+            await writer.advance(0)
+            await writer.advance(1)  # as before, and done
+            await writer.append(1, ["c"], source=2)
+        async with client.writer(stream, "w") as writer:
+            assert writer.pending_epochs == (), "a block that ends well has closed"
+            await writer.finish()
+        found = [
+            (epoch.time, list(epoch.records())) async for epoch in sub.epochs() if isinstance(epoch, epochal.Epoch)
+        ]
+    assert found == [(0, ["a"]), (1, ["b", "c"])]
+
+
 @pytest.mark.rule("E50", "E4")
-@pytest.mark.parametrize("detached", [True, False])
-async def test_a_program_that_fails_leaves_its_epochs_or_is_told_that_they_are_gone(services, detached: bool) -> None:
+async def test_a_blocking_program_that_starts_again_repeats_its_moves_and_goes_on(services) -> None:
+    stream = await services.stream(**STORED)
+    items = [(0, "a"), (1, "b"), (1, "c"), (4, "d")]
+
+    def run(client: epochal.BlockingClient, fails_before: int | None) -> None:
+        with client.writer(stream, "w", on_error="detach") as writer:
+            for number, (time, item) in enumerate(items):
+                if number == fails_before:
+                    raise KeyboardInterrupt
+                writer.advance(time)
+                writer.append(time, [item], source=number)
+            writer.finish()
+
+    def work() -> list[tuple[int, list[Any]]]:
+        with epochal.connect_blocking(services.url) as client:
+            for fails_before in (3, 1, 2):
+                with pytest.raises(KeyboardInterrupt):
+                    run(client, fails_before)
+            run(client, None)
+            with client.subscribe(stream, since="start") as sub:
+                return [(e.time, list(e.records())) for e in sub.epochs(PATIENCE) if isinstance(e, epochal.Epoch)]
+
+    assert await asyncio.to_thread(work) == [(0, ["a"]), (1, ["b", "c"]), (4, ["d"])]
+
+
+async def test_who_cannot_detach_is_told_why(services) -> None:
+    async with epochal.connect(services.url) as client:
+        with pytest.raises(UsageError, match="give a writer_id"):
+            client.writer("test/any", on_error="detach")
+        with pytest.raises(UsageError, match='on_error is "abort" or "detach", not \'keep\''):
+            client.writer("test/any", "w", on_error="keep")  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.rule("E50", "E4")
+@pytest.mark.parametrize("detached", ["by hand", "on an error", "on an error as it closes", ""])
+async def test_a_program_that_fails_leaves_its_epochs_or_is_told_that_they_are_gone(services, detached: str) -> None:
     stream = await services.stream(**STORED)
     async with epochal.connect(services.url) as client:
-        with suppress(RuntimeError):
-            async with client.writer(stream, "w") as writer:
+        on_error: Literal["abort", "detach"] = "detach" if "on an error" in detached else "abort"
+        with suppress(RuntimeError, RecordTypeError):
+            async with client.writer(stream, "w", on_error=on_error, linger=0.01) as writer:
                 await writer.append(0, ["a"], source=0)
                 await writer.advance(1)
                 await writer.append(1, ["b"], source=1)
-                if detached:
+                if detached == "by hand":
                     writer.detach()
-                raise RuntimeError
+                if detached != "on an error as it closes":
+                    raise RuntimeError
+                writer.append_nowait(1, [object()])
         async with client.writer(stream, "w") as writer:
             if detached:
                 assert writer.resume_from == 1

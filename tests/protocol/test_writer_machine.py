@@ -168,7 +168,6 @@ def test_an_append_or_move_below_what_is_held_is_refused_before_anything_is_sent
     writer.advance(5)
     for wrong in (
         lambda: writer.machine.append("0", 4, b"", 1, b""),
-        lambda: writer.machine.advance(4),
         lambda: writer.machine.hold(4),
         lambda: writer.machine.abort(4),
         lambda: writer.machine.release(4),
@@ -179,6 +178,43 @@ def test_an_append_or_move_below_what_is_held_is_refused_before_anything_is_sent
         writer.machine.append("0", (5, 5), b"", 1, b"")
     assert writer.machine.take() == []
     assert list(writer.machine.held) == [5]
+
+
+@pytest.mark.rule("E50", "E1")
+def test_an_advance_that_is_done_already_moves_nothing_and_waits_for_appends(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.advance(5)
+    writer.machine.take()
+    appended = writer.machine.append("0", 5, b"", 1, b"")
+    (append,) = writer.machine.take()
+    repeated = writer.machine.advance(4, awaited=True)
+    assert writer.machine.take() == []
+    assert (list(writer.machine.held), writer.machine.busy) == ([5], True)
+    writer.machine.receive("0", m.Ack("0", append.message.number, 7, 1))
+    assert [report.ticket for report in writer.machine.reports()] == [appended, repeated]
+    assert not writer.machine.busy
+    writer.machine.append("0", 5, b"", 1, b"")
+    (append,) = writer.machine.take()
+    repeated = writer.machine.advance(4)
+    writer.machine.receive("0", m.AppendRefused("0", append.message.number, "payload_too_large", "too large"))
+    assert [type(report) for report in writer.machine.reports()] == [Failed, Failed]  # what failed is not whole
+
+
+@pytest.mark.rule("E50", "S35")
+def test_in_a_partial_order_an_advance_is_done_where_all_that_is_held_is_after_it(wire_up):
+    writer = wire_up(shape="(int, int)").writer()
+    writer.machine.hold((0, 3))
+    writer.machine.hold((3, 1))
+    writer.machine.release((0, 0))
+    for done in ((0, 1), (0, 0)):
+        writer.machine.advance(done)
+        assert list(writer.machine.held) == [(0, 3), (3, 1)]
+    for beside in ((1, 1), (0, 2), (2, 2)):  # before one of them at most, and after none
+        with pytest.raises(CapabilityError, match="only move forward"):
+            writer.machine.advance(beside)
+    writer.machine.advance((1, 3))
+    assert list(writer.machine.held) == [(1, 3)]
 
 
 def test_several_capabilities_are_held_and_released_one_by_one(wire_up):

@@ -11,7 +11,7 @@ import socket
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import zmq
 
@@ -103,6 +103,7 @@ class Client:
         encoding: str | None = None,
         schema: SchemaLike | None = None,
         validate: bool = True,
+        on_error: Literal["abort", "detach"] = "abort",
         wait: float = DEFAULT_WAIT,
     ) -> Writer:
         """A writer of `stream` ("namespace/name"); open it with `async with`.
@@ -115,10 +116,22 @@ class Client:
         given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Where the stream declares fields,
         an append of other records raises `RecordTypeError`; `validate=False` leaves this check out, which costs about
         twice as much as encoding as msgpack. Raises `ConfigError` for a `schema` that is not valid.
+
+        A writer whose block ends by an exception aborts what it had begun (E4). With `on_error="detach"` it goes away
+        as by `Writer.detach` instead, also where closing fails and where the client is closed around it: publishers
+        keep its place and its epochs for the next session of `writer_id`, which it needs, for `progress.writerTimeout`,
+        or with `progress.whenLost: hold` until that session comes. For programs that are started again and go on after
+        `Writer.resume_from`.
         """
+        if on_error not in ("abort", "detach"):
+            raise UsageError(f'on_error is "abort" or "detach", not {on_error!r:.50}')
+        if on_error == "detach" and writer_id is None:
+            raise UsageError(
+                'on_error="detach" leaves what was begun to the next session of the writer: give a writer_id'
+            )
         options = WriterOptions(
             linger=linger, max_batch=max_batch, clock=clock, direct=direct, named=writer_id is not None,
-            expected=Expected(None, encoding, read_schema(schema)), validate=validate,
+            expected=Expected(None, encoding, read_schema(schema)), validate=validate, detaches=on_error == "detach",
         )  # fmt: skip
         return self._make_writer(stream, writer_id, options, wait, time_codec)
 

@@ -62,6 +62,8 @@ class WriterOptions:
     direct: bool = False
     named: bool = False
     """Whether the writer's id may open again."""
+    detaches: bool = False
+    """Whether a writer that is left by an exception leaves what it began to the next session of its id."""
     expected: Expected = NOTHING
     validate: bool = False
     """Whether records are compared with the declared schema."""

@@ -56,7 +56,8 @@ class Writer:
     """One writer of one stream; made by `client.writer`, used as an async context manager.
 
     Leaving the block closes the writer (what was appended is whole); leaving it by an exception, a cancellation too,
-    aborts the epochs that it appended at and still holds (E4). `linger` (seconds) lets single records gather into
+    aborts the epochs that it appended at and still holds (E4), or with `on_error="detach"` leaves them to the next
+    session of its id. `linger` (seconds) lets single records gather into
     batches of up to `max_batch` records; 0 sends each append as its own batch.
     """
 
@@ -135,15 +136,20 @@ class Writer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, or abort after an exception; connections are gone when this returns."""
+        """Close, or abort or detach after an exception; connections are gone when this returns."""
         try:
+            if kind is not None and self._options.detaches:
+                self.detach()
             if not self._left and not await self.session.over():
                 await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except (EpochalError, asyncio.CancelledError):
             if kind is None:
                 # E1: an append failed, or may still fail, so the epochs cannot be promised to be whole.
-                with contextlib.suppress(EpochalError):
-                    await self._leave(m.Leaving.ABORT)
+                if self._options.detaches:
+                    self.detach()
+                else:
+                    with contextlib.suppress(EpochalError):
+                        await self._leave(m.Leaving.ABORT)
                 raise
         finally:
             await self._stop()
@@ -449,8 +455,10 @@ class Writer:
         """Downgrade all capabilities to `time`.
 
         What was appended before is whole. Sent once every earlier append is acknowledged; if one failed, raises that
-        failure and moves nothing (E1). Raises `CapabilityError` for a time that is not at or after what is held,
-        `TimeShapeError`, and why the session is over, as `append`.
+        failure and moves nothing (E1). An `advance` that is done already, because all that is held is after `time`,
+        only waits for the appends: so a program that starts again can repeat its moves (E50). Raises `CapabilityError`
+        for a time that is neither at or after what is held, nor before all of it, `TimeShapeError`, and why the session
+        is over, as `append`.
         """
         await self._moved(lambda: self.session.machine.advance(self._encode_time(time), awaited=True))
 
@@ -497,8 +505,9 @@ class Writer:
     def detach(self) -> None:
         """Go away without a message to the publishers.
 
-        Publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`; a new
-        session of the same id goes on with them. Leaving the block afterwards sends nothing more.
+        Publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`, and with
+        `progress.whenLost: hold` until it is back or released (E46); a new session of the same id goes on with them.
+        What is not acknowledged yet may or may not be published. Leaving the block afterwards sends nothing more.
         """
         self._left = True
 

@@ -54,6 +54,14 @@ class Moves:
         """Downgrade every capability to `time`."""
         self._ask(ticket, Counter[Time]({time: 1}))
 
+    def is_done(self, time: Time) -> bool:
+        """Whether everything held is after `time`, so that nothing is left of a move to it."""
+        return not self.held.less_equal(time) and Antichain([time]).reaches_all(self.held)
+
+    def stay(self, ticket: int) -> None:
+        """Move nothing, once every append before is acknowledged, as a move would be (E1)."""
+        self._queue.append(Move(ticket, self._capabilities, None, None))
+
     def hold(self, ticket: int, time: Time) -> None:
         """Hold `time` as a further capability."""
         self._ask(ticket, Counter([*self._capabilities.elements(), time]))

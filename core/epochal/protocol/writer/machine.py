@@ -455,7 +455,13 @@ class WriterMachine:
     # ---- moves, aborts and leaves ----
 
     def advance(self, time: object, *, awaited: bool = False) -> int:
-        """Downgrade every capability to `time`."""
+        """Downgrade every capability to `time`.
+
+        Where all are after it already, nothing is moved: a program that starts again repeats its moves (E50).
+        """
+        self._usable()
+        if self.under is None and self._moves.is_done(self.shape.check(time)):
+            return self._move(lambda ticket, _: self._moves.stay(ticket), self.shape.check(time), awaited)
         return self._move(self._moves.advance, self._reachable(time), awaited)
 
     def hold(self, time: object, *, awaited: bool = False) -> int:
