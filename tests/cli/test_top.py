@@ -340,7 +340,7 @@ def test_the_screen_comes_answers_keys_and_goes(declared, run, catalog: str) -> 
         assert screen.end() == 0
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_the_terminal_as_it_was(declared, catalog: str, number: signal.Signals, status: int) -> None:
     stream = declared(segments=1)
     with terminal(stream, "--catalog", catalog) as screen:

@@ -4,15 +4,17 @@ Each command is a plain function in a module of its own.
 """
 
 import os
+import signal
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from epochal.cli import target
 from epochal.cli.commands.table import LOCAL, SETTINGS, SHORT, Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
+from epochal.cli.io import signals
 from epochal.cli.io.terminal import forbid_colors
 
 EPILOG = f"""\b
@@ -116,13 +118,33 @@ def _choose(
 
 def main() -> None:
     """Run the command line and exit."""
-    sys.exit(_run())
+    with signals.ending():
+        status = _run()
+    if (ended := signals.came()) is not None and status != ExitStatus.OK:  # what was done all the same is done
+        status = 128 + ended
+    if ended is signal.SIGHUP:
+        _drop_unread()
+    sys.exit(status)
 
 
 def _unread() -> int:
     """The reader of our output has gone: no one would read a message, nor what is still to be flushed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+    _drop(sys.__stdout__)
     return ExitStatus.BROKEN_PIPE
+
+
+def _drop_unread() -> None:
+    """The terminal may be closed: what cannot be written there any more would make the exit status another one."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            _drop(stream)
+
+
+def _drop(stream: TextIO | None) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1 if stream is None else stream.fileno())
 
 
 def _run() -> int:
@@ -135,7 +157,7 @@ def _run() -> int:
         return status if isinstance(status, int) else ExitStatus.OK
     except typer.exceptions.TyperException as error:  # wrong usage: what the argument parser found
         return report_usage(error)
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt, signals.EndedBySignal):
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:
         return _unread()

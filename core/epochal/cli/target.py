@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from epochal.cli.io import signals
 from epochal.cli.io.terminal import note
 from epochal.errors import UsageError
 
@@ -34,9 +35,7 @@ def chosen() -> "Choice | None":
 
 def run(command: Coroutine[None, None, T]) -> T:
     """Run one asynchronous command to its end, with the chosen cluster open."""
-    import asyncio  # here: `epochal --help` needs no event loop
-
-    return asyncio.run(command if _choice is None else _in_cluster(_choice, command))
+    return signals.run(command if _choice is None else _in_cluster(_choice, command))
 
 
 async def _in_cluster(choice: "Choice", command: Coroutine[None, None, T]) -> T:

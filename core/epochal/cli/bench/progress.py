@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from epochal.cli.io.terminal import is_live
+from epochal.cli.io.terminal import is_live, lost_when_closed
 from epochal.client.shutdown import ended
 
 INTERVAL = 1.0
@@ -43,5 +43,6 @@ async def _write(words: Callable[[float], str]) -> None:
 
 
 def _put(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    with lost_when_closed():
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -21,6 +21,7 @@ from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, Kind,
 from epochal.cli.doctor import checks, probes
 from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.failures import ExitStatus
+from epochal.cli.io import signals
 from epochal.cli.io.documents import Document, Documents
 from epochal.cli.io.output import print_document
 from epochal.cli.io.terminal import note
@@ -70,7 +71,7 @@ def doctor(
     ] = DOCTOR_TIMEOUT,
 ) -> int:  # fmt: skip
     """Find what does not work, and say what to do."""
-    findings = asyncio.run(examine(catalog, data, timeout))
+    findings = signals.run(examine(catalog, data, timeout))
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if output.is_document:
         verdict = max((finding.verdict for finding in findings), key=list(Verdict).index)

@@ -16,6 +16,7 @@ from epochal.cli.failures import ExitStatus
 from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
 from epochal.cli.io.output import parse_time
 from epochal.cli.io.sender import Counter, Interrupted, RecordPlacement, RecordSender
+from epochal.cli.io.signals import leaving
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -53,10 +54,10 @@ line has a time before that of the line above, --finish promises no more at all.
 waits for the next writer's promise.
 
 Arguments and files are checked completely before anything is published. A bad line of standard input ends the
-command with status 2 when the lines before it are published; a line on standard error says which. Ctrl-C ends it in
-the same way, with status 130. Neither advances nor finishes. The command ends once everything is acknowledged;
---wait has each record acknowledged before the next is sent, and prints a line of JSON for it: where it was read, its
-time and its position."""
+command with status 2 when the lines before it are published; a line on standard error says which. Ctrl-C, SIGTERM and
+SIGHUP end it in the same way, with 128 and the signal's number; a second one at once. None of them advances or
+finishes. The command ends once everything is acknowledged; --wait has each record acknowledged before the next is sent,
+and prints a line of JSON for it: where it was read, its time and its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +191,16 @@ async def _pub(
         ):
             with Counter(total, options.quiet) as counter:
                 ended = await sender.run(writer, sources, counter)
-            if ended is None and advance is not None:
-                await writer.advance(advance)
-            if ended is None and options.finish:
-                await writer.finish()
+            after = "nothing was advanced or finished"
+            if ended is None and (ended := await sender.promise(writer, advance, options.finish)) is not None:
+                after = "of what was to be advanced or finished it is not known"
+            leaving()
     except EpochalError:
         if sender.sent:
             note(f"{sender.known()}; of {sender.sent - sender.acknowledged:,} more it is not known")
         raise
     if ended is not None:
-        note(f"{sender.known()}; nothing was advanced or finished")
+        note(f"{sender.known()}; {after}")
         if isinstance(ended, Interrupted):
             return ExitStatus.INTERRUPTED
         raise ended

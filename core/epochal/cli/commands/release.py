@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from epochal.catalog_api.answers import StreamInfo
+from epochal.cli.io.signals import raised_at_once
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -55,7 +56,8 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
     async with open_catalog(url, timeout) as catalog:
         if not yes:
             note(_what_happens(await catalog.get(*name), writer))
-            typer.confirm(f"Release {writer}?", abort=True, err=True)
+            with raised_at_once():
+                typer.confirm(f"Release {writer}?", abort=True, err=True)
         session = await catalog.release(*name, writer)
     print(f"writer {writer} of {'/'.join(name)} released (session {session})")
 

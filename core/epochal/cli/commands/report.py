@@ -3,7 +3,6 @@
 `epochal.cli.report` collects and redacts. This module decides where the file goes, and prints what was taken.
 """
 
-import asyncio
 import contextlib
 import io
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import typer
 from epochal.cli.commands.doctor import DOCTOR_TIMEOUT, examine
 from epochal.cli.doctor.checks import print_findings
 from epochal.cli.failures import ExitStatus
+from epochal.cli.io import signals
 from epochal.cli.io.output import dumps, print_table, show_size
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
@@ -99,7 +99,7 @@ def report(
 
 def _take(collector: Collector, wanted: Wanted, catalog: str | None, data: Path | None, timeout: float) -> None:
     text = io.StringIO()
-    findings = asyncio.run(examine(catalog, data, timeout))
+    findings = signals.run(examine(catalog, data, timeout))
     with contextlib.redirect_stdout(text):
         print_findings(findings)
     collector.add_text("doctor.txt", text.getvalue())

@@ -6,7 +6,6 @@ The client's subscriber does the work, and `printer` formats the lines. This mod
 import asyncio
 import contextlib
 import os
-import signal
 import stat
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -18,7 +17,6 @@ import typer
 
 import epochal
 from epochal.cli.io.printer import Printer, Style
-from epochal.cli.io.signals import cancelled_by_signals
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -151,9 +149,7 @@ def sub(
     choice = _Choice(read_since_option(since), topics, rejected, epochs, idle, save, poll, way)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
-        ended = run(_until_signal(name, choice, printer, catalog, timeout))
-    if ended is not None:
-        raise typer.Exit(128 + ended)
+        run(_sub(name, choice, printer, catalog, timeout))
 
 
 def read_since_option(text: str | None) -> str | epochal.Cursor | None:
@@ -175,15 +171,6 @@ def read_since_option(text: str | None) -> str | epochal.Cursor | None:
         return epochal.Cursor.from_json(saved)
     except CursorError as error:
         raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}: {error}") from None
-
-
-async def _until_signal(
-    name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float
-) -> signal.Signals | None:
-    """Print until the end; returns the signal that ended it, if one did."""
-    with cancelled_by_signals() as came:
-        await _sub(name, choice, printer, url, timeout)
-    return came[0] if came else None
 
 
 async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:

@@ -111,8 +111,8 @@ def top(
     wanted = Wanted(streams, None if streams else chosen_namespace(namespace, everywhere))
     if once or output is not None or not (sys.stdin.isatty() and is_live(sys.stdout)):
         run(_once(wanted, order, min(interval, GAP), output is TopFormat.JSON, catalog, timeout))
-    elif (ended := run(_live(wanted, order, interval, catalog, timeout))) is not None:
-        signal.raise_signal(ended)  # the terminal is as it was: end as that signal ends a program
+    else:
+        run(_live(wanted, order, interval, catalog, timeout))
 
 
 async def _once(wanted: Wanted, order: Order, gap: float, as_json: bool, url: str | None, timeout: float) -> None:
@@ -134,10 +134,8 @@ async def _once(wanted: Wanted, order: Order, gap: float, as_json: bool, url: st
 # ---- on a terminal ----
 
 
-async def _live(
-    wanted: Wanted, order: Order, interval: float, url: str | None, timeout: float
-) -> signal.Signals | None:
-    """Show a screen until q; returns the signal that ended it, if one did."""
+async def _live(wanted: Wanted, order: Order, interval: float, url: str | None, timeout: float) -> None:
+    """Show a screen until q."""
     async with open_catalog(url, timeout) as patient, Looks(wanted) as looks:
         first = await looks.look(patient)  # what is wrong with the command is reported before there is a screen
         async with CatalogClient(patient.url, patience=0.0, timeout=LOOK_TIMEOUT) as catalog:
@@ -148,7 +146,6 @@ async def _live(
             finally:
                 looking.cancel()
                 await asyncio.wait([looking])
-    return terminal.ended
 
 
 async def _look(terminal: "_Terminal", looks: Looks, catalog: CatalogClient, interval: float) -> None:
@@ -165,7 +162,6 @@ class _Terminal:
     """The screen, and the events that change it."""
 
     def __init__(self, screen: Screen, snapshot: Snapshot, status: Status) -> None:
-        self.ended: signal.Signals | None = None
         self._screen = screen
         self._snapshot = snapshot
         self._status = status
@@ -182,7 +178,6 @@ class _Terminal:
                     redirect_stderr=False)  # fmt: skip
         with (
             _kept_notes(),
-            reported_signals(self._end),
             reported_signals(lambda _: self._changed.set(), [signal.SIGWINCH]),
             single_keys(file),
             live,
@@ -222,10 +217,6 @@ class _Terminal:
             most = last_scroll(self._screen, self._snapshot, width, height)
             self._screen = replace(self._screen, scroll=min(self._screen.scroll, most))
         self._changed.set()
-
-    def _end(self, number: signal.Signals) -> None:
-        self.ended = number
-        self._close()
 
     def _close(self) -> None:
         self._screen = replace(self._screen, mode=Mode.OVER)

@@ -4,9 +4,7 @@
 """
 
 import asyncio
-import contextlib
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -42,28 +40,14 @@ def up(
 
 
 async def _up(data: Path, port: int, settings: LocalSettings) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
-    local = LocalMode(data, port, settings)
-    starting = asyncio.create_task(local.__aenter__())
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await starting
-        return
-    await starting  # raises what went wrong
     try:
-        print(f"epochal ready {local.url} data={local.data}", flush=True)
-        running = asyncio.create_task(local.wait())
-        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            await running
-        running.cancel()
-        note("stopping ...")
-    finally:
-        stopped.cancel()
-        await local.__aexit__(None, None, None)
+        async with LocalMode(data, port, settings) as local:
+            print(f"epochal ready {local.url} data={local.data}", flush=True)
+            try:
+                await local.wait()
+            except asyncio.CancelledError:
+                note("stopping ...")
+                raise
+    except asyncio.CancelledError:  # a signal is how it is meant to end: status 0
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()

@@ -5,6 +5,7 @@ to line 16") counts only acknowledged records.
 """
 
 import asyncio
+import errno
 import json
 import sys
 import time as clock
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 import epochal
 from epochal.cli.io.inputs import Item, Source, bad
 from epochal.cli.io.output import dumps, json_value, parse_time
-from epochal.cli.io.terminal import console, is_live, note
+from epochal.cli.io.terminal import console, is_live, lost_when_closed, note
 from epochal.cli.tracing import SendSpans
 from epochal.client.encoding.arrow_schemas import pyarrow, to_arrow
 from epochal.client.encoding.record_checks import RecordChecks
@@ -173,7 +174,8 @@ class Counter(AbstractContextManager["Counter"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with lost_when_closed():
+                self._bar.stop()
 
     @property
     def seconds(self) -> float:
@@ -194,7 +196,7 @@ class Counter(AbstractContextManager["Counter"]):
 
 
 class Interrupted(EpochalError):
-    """Ctrl-C: what was read before is published."""
+    """Ctrl-C, or another signal: what was read before is published."""
 
     code = "interrupted"
 
@@ -221,9 +223,9 @@ class RecordSender:
     _at: Time | None = None
 
     async def run(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> EpochalError | None:
-        """Publish everything. Returns what ended it early: a bad record, or Ctrl-C; what came before is acknowledged.
+        """Publish everything. Returns what ended it early: a bad record, or a signal; what came before is acknowledged.
 
-        Raises what the writer raises, and `TimedOut` when after Ctrl-C no acknowledgement comes.
+        Raises what the writer raises, and `TimedOut` when after a signal no acknowledgement comes.
         """
         try:
             return await self._run(writer, sources, counter)
@@ -241,12 +243,29 @@ class RecordSender:
             ended = Interrupted("interrupted")
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            ended = Interrupted("the terminal is closed")  # it was standard input; its signal comes too
         try:
             async with asyncio.timeout(LAST_WORDS if isinstance(ended, Interrupted) else None):
                 await self._flush(writer)
         except TimeoutError:
             raise TimedOut(f"interrupted; {self.known()}, and of the rest nothing was heard") from None
         return ended
+
+    async def promise(self, writer: epochal.Writer, advance: Time | None, finish: bool) -> EpochalError | None:
+        """Advance and finish, as far as wanted. Returns `Interrupted`, after which it is not known what was done."""
+        try:
+            if advance is not None:
+                await writer.advance(advance)
+            if finish:
+                await writer.finish()
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            return Interrupted(f"interrupted while it {'finished' if finish else 'advanced'}")
+        return None
 
     async def _send_all(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> None:
         flushed = clock.monotonic()

@@ -1,22 +1,147 @@
-"""Signals that would end the program at once, reported to it, so that it leaves in order.
+"""Signals that end the program: the first ends what runs in order, whichever it is, and a second one at once.
 
-Ctrl-C is none of them: that is asyncio's.
+One place for all commands. A command is cancelled, so what it holds is left as by any cancellation: writers close,
+cursors are saved, services are stopped. How the command ends then is `main`'s.
 """
 
-import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""What a service manager sends, and a terminal that is closed."""
+from epochal.cli.io.terminal import note
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C; what `timeout`, a service manager and Kubernetes send; a terminal that is closed."""
+
+AGAIN = 0.5
+"""Seconds after the first signal before a second one counts: `timeout` and closed terminals send theirs twice."""
+
+PATIENCE = 3.0
+"""Seconds after which a program that is still ending says so."""
+
+
+class EndedBySignal(BaseException):
+    """A signal has ended what ran. No `Exception`, as KeyboardInterrupt is none."""
+
+
+class _Ending:
+    """What has come, and what is to be ended by it."""
+
+    def __init__(self) -> None:
+        self.number: signal.Signals | None = None
+        self.at = 0.0
+        self.task: asyncio.Task[Any] | None = None
+        self.leaving = False
+
+
+_ending = _Ending()
+
+
+def came() -> signal.Signals | None:
+    """The signal that came first since `ending` was entered."""
+    return _ending.number
 
 
 @contextlib.contextmanager
-def reported_signals(
-    report: Callable[[signal.Signals], None], numbers: Iterable[signal.Signals] = ENDING
-) -> Iterator[None]:
-    """Call `report` with each of these signals that comes; one that is ignored, as by nohup, stays ignored."""
+def ending() -> Iterator[None]:
+    """Handle the signals that end a program.
+
+    The first cancels what `run` runs, or raises `EndedBySignal` where nothing runs. A second one ends the process as if
+    it were not handled. One that is ignored, as by nohup, stays ignored.
+    """
+    _ending.number = None
+    if threading.current_thread() is not threading.main_thread():  # only there may they be handled
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    handled = [number for number in ENDING if before[number] in (signal.SIG_DFL, signal.default_int_handler)]
+    for number in handled:
+        signal.signal(number, _handle)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
+
+
+def _handle(number: int, _: FrameType | None) -> None:
+    if _ending.number is not None:
+        if time.monotonic() - _ending.at >= AGAIN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        return
+    _ending.number, _ending.at = signal.Signals(number), time.monotonic()
+    if _ending.task is None or _ending.task.done():
+        raise EndedBySignal
+    if not _ending.leaving:
+        _ending.task.cancel()
+    _ending.task.get_loop().call_soon_threadsafe(_say_if_slow)  # it also wakes the loop
+
+
+def _say_if_slow() -> None:
+    import asyncio  # here and below: `epochal --help` needs no event loop
+
+    loop, number = asyncio.get_running_loop(), _ending.number
+    if number is not None:
+        words = f"still ending in order after {number.name}; another one ends it at once"
+        loop.call_later(PATIENCE, note, words)
+
+
+def run(command: Coroutine[None, None, T]) -> T:
+    """Run a coroutine to its end in an event loop of its own.
+
+    Raises `EndedBySignal` where a signal has cancelled it, unless it catches that and ends in another way.
+    """
+    import asyncio
+
+    return asyncio.run(_cancelled_by_signals(command))
+
+
+async def _cancelled_by_signals(command: Coroutine[None, None, T]) -> T:
+    import asyncio
+
+    try:
+        _ending.task, _ending.leaving = asyncio.current_task(), False
+        return await command
+    except asyncio.CancelledError:
+        if _ending.number is None:
+            raise
+        raise EndedBySignal from None
+    finally:
+        _ending.task = None
+        command.close()
+
+
+def leaving() -> None:
+    """All is done but to leave, which is what a signal would ask for: from here on the first one cancels nothing."""
+    _ending.leaving = True
+
+
+@contextlib.contextmanager
+def raised_at_once() -> Iterator[None]:
+    """Have a signal raise `EndedBySignal` in a block that keeps the event loop waiting: it asks on the terminal."""
+    task, _ending.task = _ending.task, None
+    try:
+        yield
+    finally:
+        _ending.task = task
+
+
+@contextlib.contextmanager
+def reported_signals(report: Callable[[signal.Signals], None], numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """Call `report` with each of these other signals that comes; one that is ignored stays ignored."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heard:
@@ -26,26 +151,3 @@ def reported_signals(
     finally:
         for number in heard:
             loop.remove_signal_handler(number)
-
-
-@contextlib.contextmanager
-def cancelled_by_signals() -> Iterator[list[signal.Signals]]:
-    """Cancel the block once a signal comes that would end the program, as asyncio does at Ctrl-C.
-
-    Gives a list that then holds the signal; the block ends without an exception.
-    """
-    task, came = asyncio.current_task(), list[signal.Signals]()
-    assert task is not None
-
-    def end(number: signal.Signals) -> None:
-        if not came:  # a terminal that is closed may send it twice
-            came.append(number)
-            task.cancel()
-
-    with reported_signals(end):
-        try:
-            yield came
-        except asyncio.CancelledError:
-            if not came:
-                raise
-            task.uncancel()

@@ -1,9 +1,12 @@
 """What is written where: data on standard output, all else on standard error, and colours only where wanted."""
 
+import contextlib
+import errno
 import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -59,13 +62,24 @@ def note(text: str) -> None:
     """Print what is not data, on stderr: in one write, so that lines of several processes are not mixed.
 
     Each line is made `printable`, because there may be something in it that others have sent. A terminal breaks lines
-    anywhere; so there they are broken between words.
+    anywhere; so there they are broken between words. Nothing is printed once the terminal is closed.
     """
     text = "\n".join(map(printable, text.split("\n")))
     if sys.stderr.isatty():
         text = folded(text, shutil.get_terminal_size().columns)
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    with lost_when_closed():
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def lost_when_closed() -> Iterator[None]:
+    """A block that writes what no one needs on a terminal that is closed: that must not keep a command from leaving."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
 
 
 def folded(text: str, width: int) -> str:

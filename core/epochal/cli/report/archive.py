@@ -32,7 +32,7 @@ class Part:
 
 
 class Archive:
-    """Collects parts while entered; then the file is at `path`, unless an error or Ctrl-C ended it.
+    """Collects parts while entered; then the file is at `path`, unless an error or a signal ended it.
 
     Raises `UsageError` if nothing can be written there.
     """
