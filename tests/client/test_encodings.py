@@ -6,8 +6,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from epochal.client.encoding.encodings import decoder, encoder
-from epochal.errors import RecordTypeError, RemoteProtocolError
+from epochal.client.encoding.encodings import MAX_NESTING, MAX_RECORDS, decoder, encoder
+from epochal.errors import PayloadTooLarge, RecordTypeError, RemoteProtocolError
 
 TABLE = pa.record_batch({"a": [1, 2]})
 
@@ -78,3 +78,68 @@ def test_batches_of_one_append_share_a_schema() -> None:
 def test_a_payload_of_another_encoding_is_told(encoding: str, payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match=encoding):
         decoder(encoding)(payload)
+
+
+# ---- what a writer may publish, every reader can read ----
+
+
+def deep(levels: int, innermost: Any = 0) -> Any:
+    """A value with so many lists and mappings within each other, in turn."""
+    value = innermost
+    for level in range(levels):
+        value = {"a": value} if level % 2 else [value]
+    return value
+
+
+@pytest.mark.parametrize("encoding", ["msgpack", "json"])
+@pytest.mark.parametrize("beside", [0, 300], ids=["alone", "among others"])
+def test_a_record_that_is_nested_too_deep_is_named_with_the_limit(encoding: str, beside: int) -> None:
+    flat = [{"a": [n], "b": 'a "[[[[{{{{ text'} for n in range(beside)]
+    innermost: Any
+    for innermost in (0, [], {}, "[" * 500, b"\x91" * 500 if encoding == "msgpack" else ""):
+        levels = MAX_NESTING - isinstance(innermost, list | dict)
+        right = [*flat, deep(levels, innermost), *flat]
+        assert decoder(encoding)(encoder(encoding)(right)) == right
+        for more in (1, 500, 5000):
+            with pytest.raises(RecordTypeError, match=f"record {beside} has more than {MAX_NESTING} lists"):
+                encoder(encoding)([*flat, deep(levels + more, innermost), *flat])
+
+
+def test_arrow_has_a_limit_of_its_own_and_says_so() -> None:
+    kind = pa.int64()
+    for _ in range(70):
+        kind = pa.list_(kind)
+    with pytest.raises(RecordTypeError, match="recursion depth"):
+        encoder("arrow")([pa.record_batch({"x": pa.nulls(1, kind)})])
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "msgpack"])
+def test_more_records_than_a_reader_takes_are_refused(encoding: str) -> None:
+    assert len(decoder(encoding)(encoder(encoding)([b""] * MAX_RECORDS))) == MAX_RECORDS
+    with pytest.raises(PayloadTooLarge, match=f"{MAX_RECORDS + 1} records in one append; at most {MAX_RECORDS}"):
+        encoder(encoding)([b""] * (MAX_RECORDS + 1))
+
+
+def test_a_list_that_is_longer_than_a_reader_takes_is_refused() -> None:
+    for right in ([0] * MAX_RECORDS, b"\xdd\x00\xff\xff\xff" * 300_000):
+        assert decoder("msgpack")(encoder("msgpack")([right])) == [right]
+    with pytest.raises(RecordTypeError, match="read again"):
+        encoder("msgpack")([{"a": [0] * (MAX_RECORDS + 1)}])
+
+
+def test_record_batches_that_a_reader_refuses_are_refused_before() -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    wrongs = [
+        (pa.record_batch([pa.array([1]), pa.array([2])], ["a", "a"]), RecordTypeError, "two columns 'a'"),
+        (pa.record_batch({"x": twice}), RecordTypeError, "column 'x' has the member 'a' more than once"),
+        (pa.record_batch({"x": pa.nulls(10 * MAX_RECORDS)}), PayloadTooLarge, "of 10000000 rows; at most"),
+        (pa.record_batch({"x": pa.array([b"\xff"]).cast(pa.string(), safe=False)}), RecordTypeError, "UTF8"),
+    ]
+    for batch, error, words in wrongs:
+        with pytest.raises(error, match=words):
+            encoder("arrow")([batch])
+
+
+def test_extension_types_and_tuples_as_keys_come_out_as_they_went_in() -> None:
+    records = [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1, 2), {(1, (2, 3)): [4], None: 5, 1.5: {(): 6}}, [[7]]]
+    assert decoder("msgpack")(encoder("msgpack")(records)) == records

@@ -6,7 +6,7 @@ summary at the end.
 
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,7 +15,7 @@ import typer
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
 from epochal.cli.io.output import parse_time
-from epochal.cli.io.sender import Counter, Interrupted, RecordPlacement, RecordSender
+from epochal.cli.io.sender import Counter, Interrupted, RecordGroup, RecordPlacement, RecordSender, encode
 from epochal.cli.io.signals import leaving
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
@@ -172,10 +172,12 @@ async def _pub(
     advance, time = _time("--advance", options.advance, shape), _time("--time", options.time, shape)
     key = None if options.key is None else options.key.encode()
     checks = record_checks(declared.payload.fields, encoding)
-    placement = RecordPlacement(shape, time, options.time_field, key, options.key_field, options.in_order, checks)
+    placement = RecordPlacement(
+        shape, time, options.time_field, key, options.key_field, options.in_order, checks, encoding
+    )
     parse = line_parser(encoding, as_text=options.text)
     sources = open_sources(inputs.records, inputs.files, parse, encoding) if inputs.any else []
-    total = await _check(sources, placement)
+    total = await _check(sources, placement, lambda append: encode(append, encoding, declared.payload.fields))
     if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not options.quiet:
         note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
     sender = RecordSender(
@@ -249,7 +251,9 @@ def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: fl
         note(f"{which} not complete yet: `epochal pub {stream} --advance T` or --finish promises that no more comes")
 
 
-async def _check(sources: Sequence[Source], placement: RecordPlacement) -> int | None:
+async def _check(
+    sources: Sequence[Source], placement: RecordPlacement, encode: Callable[[RecordGroup], object]
+) -> int | None:
     """Read what can be read twice, for its faults; how many records there are, or None when that cannot be known."""
     total = 0
     repeatable = [source for source in sources if source.again]
@@ -257,6 +261,7 @@ async def _check(sources: Sequence[Source], placement: RecordPlacement) -> int |
     for source in repeatable:
         async for items in source.chunks():
             for append in placement.appends(items):
+                encode(append)
                 total += len(append.items)
     placement.start()
     return total if len(repeatable) == len(sources) else None

@@ -60,6 +60,8 @@ standard error. With --json everything is one JSON object a line, by "kind":
                                          none: the stream is complete
   gap       {"segment", "incarnation", "seq", "below"}
                                          events were lost for good
+  unreadable  {"time", "reason"}         not of the stream's encoding; of a
+                                         batch also "topic", "segment", "seq"
   rewound, segment-down, segment-up      what became of a segment's connection
 
 Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
@@ -150,6 +152,9 @@ def sub(
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
         run(_sub(name, choice, printer, catalog, timeout))
+    if printer.unreadable:
+        what = "epochs" if epochs else "batches"
+        raise EpochalError(f"{printer.unreadable} {what} could not be shown; the others were")
 
 
 def read_since_option(text: str | None) -> str | epochal.Cursor | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from epochal.cli.io.output import json_value
+from epochal.cli.io.output import rows as batch_rows
 from epochal.client.encoding.arrow_schemas import pyarrow
 from epochal.errors import RecordTypeError
 
@@ -228,7 +229,14 @@ async def _rows(path: Path, as_arrow: bool) -> AsyncIterator[list[Item]]:
     """The rows of a Parquet or Arrow file as dicts; unless they become Arrow again, dates and the like as texts."""
     number = 0
     for batch in _batches(path):
-        rows = batch.to_pylist() if as_arrow else [_plain(row) for row in batch.to_pylist()]
+        try:
+            read = list(batch_rows([batch], exact=True))
+        except (ValueError, OverflowError) as error:
+            reason = (
+                f"this row, or one of the {batch.num_rows - 1} after it, holds what Python has no value for: {error}"
+            )
+            raise bad(Item(str(path), number + 1, None), reason) from None
+        rows = read if as_arrow else [_plain(row) for row in read]
         yield [Item(str(path), number + offset, row) for offset, row in enumerate(rows, 1)]
         number += len(rows)
 

@@ -3,6 +3,7 @@
 Scripts read the plain form: no colours, no frames, no wrapping, nothing cut off. `pub` reads what `sub --raw` prints.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -187,13 +188,36 @@ def parse_time(text: str, shape: TimeShape) -> Time:
         raise TimeShapeError(f"'{text[:80]}' is no time; this stream's have the shape {shape}") from None
 
 
-def rows(records: Iterable[Any]) -> Iterator[Any]:
-    """The records, an Arrow batch as its rows."""
+def rows(records: Iterable[Any], *, exact: bool = False) -> Iterator[Any]:
+    """The records, an Arrow batch as its rows.
+
+    What Python has no value for, such as a date after the year 9999, is Arrow's own text; with `exact` that raises
+    `ValueError` or `OverflowError`.
+    """
     for record in records:
         if type(record).__name__ == "RecordBatch":
-            yield from record.to_pylist()
+            columns = [_values(column, exact) for column in record.columns]
+            names = _distinct(record.schema.names)
+            for row in zip(*columns, strict=True) if columns else [()] * record.num_rows:
+                yield dict(zip(names, row, strict=True))
         else:
             yield record
+
+
+def _values(column: Any, exact: bool) -> list[Any]:
+    from epochal.client.encoding.plain_columns import as_texts, exact_values  # here: what reads no Arrow loads none
+
+    try:
+        return exact_values(column)
+    except (ValueError, OverflowError):
+        if exact:
+            raise
+        return exact_values(as_texts(column))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names of columns, the second of a name as `name#2`: an earlier version published such batches."""
+    return [f"{name}#{names[:at].count(name) + 1}" if name in names[:at] else name for at, name in enumerate(names)]
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
@@ -228,7 +252,8 @@ def show_record(record: Any) -> str:
 def json_value(record: Any) -> Any:
     r"""A record as a JSON value. Bytes become text with escapes where they are not UTF-8; keys become texts.
 
-    Numbers that JSON lacks become their names, and dates what ISO 8601 has for them.
+    Numbers that JSON lacks become their names, and dates what ISO 8601 has for them. A map of which two keys would be
+    the same text becomes a list of pairs.
 
     >>> json_value({b"a": float("nan"), 2: [b"\xff", (1, None)]})
     {'a': 'NaN', '2': ['\\xff', [1, None]]}
@@ -241,7 +266,10 @@ def json_value(record: Any) -> Any:
         case bytes() | bytearray() | memoryview():
             return bytes(record).decode("utf-8", "backslashreplace")
         case Mapping():
-            return {_key(key): json_value(value) for key, value in record.items()}
+            shown = {_key(key): json_value(value) for key, value in record.items()}
+            if len(shown) == len(record):
+                return shown
+            return [[json_value(key), json_value(value)] for key, value in record.items()]  # keys such as 1 and "1"
         case list() | tuple():
             return [json_value(value) for value in record]
         case _:
@@ -254,6 +282,20 @@ def raw_record(record: Any) -> bytes:
         return bytes(record)
     return dumps(json_value(record)).encode("utf-8", "backslashreplace")
 
+
+@contextlib.contextmanager
+def deeper() -> Iterator[None]:
+    """Let records be shown that are nested deeper than Python's limit of calls allows: earlier versions took them."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+DEEPEST = 10_000
+"""Calls within calls for a record of a thousand levels, the most that msgpack and json have carried."""
 
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 

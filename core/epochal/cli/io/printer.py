@@ -6,13 +6,13 @@ This is the form that scripts read.
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Any
 
 import epochal
 from epochal.catalog_api.texts import show_time
-from epochal.cli.io.output import dumps, json_value, raw_record, rows, show_frontier, show_record
+from epochal.cli.io.output import deeper, dumps, json_value, raw_record, rows, show_frontier, show_record
 from epochal.cli.io.terminal import note
 from epochal.client.tracing import traceparent
 from epochal.protocol.times import to_json
@@ -35,6 +35,8 @@ class Printer:
         self._frontier: tuple[Any, ...] | None = None
         self.shown = 0
         """Records, or epochs, so far."""
+        self.unreadable = 0
+        """Batches, or epochs, that came and could not be shown."""
 
     @property
     def counts(self) -> bool:
@@ -67,32 +69,52 @@ class Printer:
             note(_other_text(item))
 
     def _epoch(self, epoch: epochal.Epoch) -> None:
-        records = list(rows(epoch.records()))
-        if self._style is Style.JSON:
+        def lines() -> list[str | bytes]:
+            records = list(rows(epoch.records()))
+            if self._style is not Style.JSON:
+                return [self._line(epoch, record) for record in records]
             shown = [json_value(record) for record in records]
-            self._write([dumps({"kind": "epoch", "time": to_json(epoch.time), "records": shown})])
-        else:
-            self._write(self._line(epoch, record) for record in records)
+            return [dumps({"kind": "epoch", "time": to_json(epoch.time), "records": shown})]
+
+        if not self._write_readable(lines, {"time": to_json(epoch.time)}, f"epoch {show_time(epoch.time)}"):
+            return
+        if self._style is not Style.JSON:
             note(f"epoch {show_time(epoch.time)} complete")
         self.shown += 1
 
     def _data(self, data: epochal.Data) -> None:
-        records = list(rows(data.records()))
-        shown = records if self._count is None else records[: self.left]
-        if self._style is Style.JSON:
-            fields = {
-                "kind": "data",
-                "time": to_json(data.time),
-                "topic": json_value(data.topic),
-                "segment": data.segment,
-                "seq": data.seq,
-                **_beside(data),
-                "records": [json_value(record) for record in shown],
-            }
-            self._write([dumps(fields)])
-        else:
-            self._write(self._line(data, record) for record in shown)
-        self.shown += len(shown)
+        where = {"topic": json_value(data.topic), "segment": data.segment, "seq": data.seq}
+        shown: list[Any] = []
+
+        def lines() -> list[str | bytes]:
+            records = list(rows(data.records()))
+            shown[:] = records if self._count is None else records[: self.left]
+            if self._style is not Style.JSON:
+                return [self._line(data, record) for record in shown]
+            values = [json_value(record) for record in shown]
+            return [dumps({"kind": "data", "time": to_json(data.time), **where, **_beside(data), "records": values})]
+
+        name = f"the batch of segment {data.segment}, seq {data.seq}, at time {show_time(data.time)}"
+        if self._write_readable(lines, {"time": to_json(data.time), **where}, name):
+            self.shown += len(shown)
+
+    def _write_readable(self, lines: Callable[[], list[str | bytes]], where: dict[str, Any], name: str) -> bool:
+        """Write the lines of an item; where its records cannot be read, say so instead, and let what follows come."""
+        try:
+            try:
+                made = lines()
+            except RecursionError:
+                with deeper():
+                    made = lines()
+        except Exception as error:  # whatever was published: the next item may be right
+            self.unreadable += 1
+            if self._style is Style.JSON:
+                self._write([dumps({"kind": "unreadable", **where, "reason": str(error)})])
+            else:
+                note(f"{name} cannot be shown: {error}")
+            return False
+        self._write(made)
+        return True
 
     def _line(self, item: Any, record: Any) -> bytes:
         if self._style is Style.RAW:

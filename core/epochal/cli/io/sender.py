@@ -18,11 +18,12 @@ from typing import Any, Self
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 import epochal
+from epochal.cli.io.arrow_rows import record_batch
 from epochal.cli.io.inputs import Item, Source, bad
 from epochal.cli.io.output import dumps, json_value, parse_time
 from epochal.cli.io.terminal import console, is_live, lost_when_closed, note
 from epochal.cli.tracing import SendSpans
-from epochal.client.encoding.arrow_schemas import pyarrow, to_arrow
+from epochal.client.encoding.encodings import encoder
 from epochal.client.encoding.record_checks import RecordChecks
 from epochal.errors import EpochalError, PayloadTooLarge, RecordTypeError, TimedOut, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal, to_json
@@ -74,6 +75,8 @@ class RecordPlacement:
     in_order: bool
     checks: RecordChecks | None = None
     """Those of the stream's schema, where it declares one that records can be compared with."""
+    encoding: str = "bytes"
+    """With msgpack and json each record is encoded before any of its chunk is sent, so that a wrong one is named."""
     _latest: Time | None = None
 
     def start(self) -> None:
@@ -103,11 +106,22 @@ class RecordPlacement:
             raise failed
 
     def _fitting(self, items: list[Item]) -> tuple[list[Item], RecordTypeError | None]:
-        """The items before the first that is not of the declared schema, and what is wrong with that one."""
+        """The items before the first that cannot be published, and what is wrong with that one."""
         fault = None if self.checks is None else self.checks.fault([item.record for item in items])
-        if fault is None:
-            return items, None
-        return items[: fault.index], bad(items[fault.index], fault.reason)
+        failed = None if fault is None else bad(items[fault.index], fault.reason)
+        fitting = items if fault is None else items[: fault.index]
+        if self.encoding not in ("msgpack", "json"):
+            return fitting, failed
+        encode_all = encoder(self.encoding)
+        try:
+            encode_all([item.record for item in fitting])
+        except RecordTypeError:
+            for index, item in enumerate(fitting):
+                try:
+                    encode_all([item.record])
+                except RecordTypeError as error:
+                    return fitting[:index], bad(item, str(error).removeprefix("record 0 "))
+        return fitting, failed
 
     def _time(self, item: Item) -> Time:
         if self.time is not None:
@@ -143,11 +157,13 @@ def encode(append: RecordGroup, encoding: str, schema: Schema | None) -> Sequenc
     """The records as the writer takes them: for Arrow one batch, of the declared schema if there is one."""
     if encoding != "arrow":
         return append.records
-    pa = pyarrow()
     try:
-        return [pa.RecordBatch.from_pylist(append.records, schema=None if schema is None else to_arrow(schema))]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, OverflowError) as error:
-        raise RecordTypeError(f"{append.where}: do not fit the schema: {error}") from None
+        return [record_batch(append.records, schema)]
+    except RecordTypeError as error:
+        if len(append.items) > 1:  # name the record, where one alone is wrong
+            for item in append.items:
+                encode(RecordGroup(append.time, append.key, [item]), encoding, schema)
+        raise RecordTypeError(f"{append.where}: {error}") from None
 
 
 class Counter(AbstractContextManager["Counter"]):

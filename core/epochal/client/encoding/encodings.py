@@ -4,17 +4,27 @@ Separate from the protocol, which never looks into a payload (S12): only writers
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgpack
 
 from epochal.client.encoding.arrow_schemas import from_arrow, pyarrow, to_arrow
-from epochal.errors import ConfigError, RecordTypeError, RemoteProtocolError
+from epochal.client.encoding.plain_columns import check_members
+from epochal.errors import ConfigError, PayloadTooLarge, RecordTypeError, RemoteProtocolError, UsageError
 from epochal.resources.schemas import Schema, differences
 
 MAX_RECORDS = 1_000_000
 """Records that one payload may claim to hold."""
+
+MAX_NESTING = 100
+"""Lists and mappings within each other in one record.
+
+Each reader, in whatever language, walks through a record by calls within calls: most parsers end somewhere between this
+and a thousand. Arrow's own limit is 64.
+"""
 
 _BYTES = {bytes, bytearray, memoryview}
 _pack = msgpack.Packer(autoreset=True).pack
@@ -24,22 +34,98 @@ def _encode_bytes(records: Sequence[Any]) -> bytes:
     if wrong := set(map(type, records)) - _BYTES:
         kinds = ", ".join(sorted(kind.__name__ for kind in wrong))
         raise RecordTypeError(f"this stream's encoding is bytes, so a record is bytes, not {kinds}; encode it first")
-    return _packed(records)
+    return _countable(_packed(records), records)
 
 
 def _packed(records: Sequence[Any]) -> bytes:
     try:
         packed: bytes = _pack(records)
     except (TypeError, ValueError, OverflowError) as error:
+        _check_nesting(records)
         raise RecordTypeError(f"a record cannot be written as msgpack: {error}") from None
     return packed
 
 
+def _encode_msgpack(records: Sequence[Any]) -> bytes:
+    payload = _countable(_packed(records), records)
+    if len(payload) > MAX_NESTING and _is_deep(records, len(payload) - len(payload.translate(None, _HEADS))):
+        _check_nesting(records)
+    if len(payload) > MAX_RECORDS and _LONG.search(payload) is not None:
+        try:
+            _decode_msgpack(payload)
+        except ValueError as error:
+            raise RecordTypeError(f"a record cannot be read again: {error}") from None
+    return payload
+
+
+_HEADS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+"""The bytes with which maps and arrays begin in msgpack, and which occur within other values too."""
+_LONG = re.compile(rb"\xdd\x00[\x0f-\xff]|\xdd\x01")
+"""What the head of an array of more than `MAX_RECORDS` items begins with, in a payload that may be published."""
+
+
 def _encode_json(records: Sequence[Any]) -> bytes:
     try:
-        return json.dumps(records, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        payload = json.dumps(records, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
+        if not isinstance(error, UnicodeError):
+            _check_nesting(records)
         raise RecordTypeError(f"a record cannot be written as JSON: {error}") from None
+    if len(payload) > MAX_NESTING and _is_deep(records, payload.count(b"[") + payload.count(b"{")):
+        _check_nesting(records)
+    return payload
+
+
+_NESTED = (dict, list, tuple)
+"""What msgpack and json write as mappings and lists, and classes derived from these."""
+_LISTS = (list, tuple)  # `list | tuple` would be made again for each value
+_FLAT = frozenset((str, bytes, int, float, bool, type(None)))
+
+
+def _is_deep(records: Sequence[Any], heads: int) -> bool:
+    """Whether a record may be nested too deep; `heads`: at least as many as there are lists and mappings in all.
+
+    Looks at one level of all records at once, and at none where `heads` settles it, so that it costs a third of what
+    msgpack does.
+    """
+    level: list[Any] = list(records)
+    kinds = set(map(type, level))
+    if kinds <= {dict, list, tuple}:
+        heads -= len(level) - 1  # one each
+    if kinds <= _FLAT or heads <= MAX_NESTING + 1:
+        return False
+    for _ in range(MAX_NESTING):
+        mappings = level if kinds == {dict} else [value for value in level if isinstance(value, dict)]
+        lists = [] if kinds == {dict} else [value for value in level if isinstance(value, _LISTS)]
+        kinds = set(map(type, chain(chain.from_iterable(map(dict.values, mappings)), chain.from_iterable(lists))))
+        if kinds <= _FLAT:
+            return False
+        level = [*chain.from_iterable(map(dict.values, mappings)), *chain.from_iterable(lists)]
+    return True
+
+
+def _check_nesting(records: Sequence[Any]) -> None:
+    """Raise `RecordTypeError` that names the first record with too many lists and mappings within each other."""
+    for index, record in enumerate(records):
+        level, depth = [record], 0
+        while level := [value for value in level if isinstance(value, _NESTED)]:
+            depth += 1
+            if depth > MAX_NESTING:
+                raise RecordTypeError(
+                    f"record {index} has more than {MAX_NESTING} lists and mappings within each other, which readers "
+                    "need not take; make it flatter, or publish it as a text"
+                )
+            values = (value.values() if isinstance(value, dict) else value for value in level)
+            level = list(chain.from_iterable(values))
+
+
+def _countable(payload: bytes, records: Sequence[Any]) -> bytes:
+    """Return the payload; raises `PayloadTooLarge` for more records than a reader takes at once."""
+    if len(records) > MAX_RECORDS:
+        raise PayloadTooLarge(
+            f"{len(records)} records in one append; at most {MAX_RECORDS} are read: append less at once"
+        )
+    return payload
 
 
 class _ArrowEncoder:
@@ -62,14 +148,35 @@ class _ArrowEncoder:
             raise RecordTypeError("the record batches of one append share one schema, and there is at least one")
         self._check(records[0].schema)
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, records[0].schema) as stream:
+        try:
             for record in records:
-                stream.write_batch(record)
+                record.validate(full=True)  # as readers do
+            with pa.ipc.new_stream(sink, records[0].schema) as stream:
+                for record in records:
+                    stream.write_batch(record)
+        except pa.ArrowException as error:
+            raise RecordTypeError(f"a record batch cannot be written: {error}") from None
         payload: bytes = sink.getvalue().to_pybytes()
+        for record in records:
+            if record.num_rows > _most_rows(payload):
+                raise PayloadTooLarge(
+                    f"a record batch of {record.num_rows} rows; at most {MAX_RECORDS} are read: append less at once"
+                )
         return payload
 
     def _check(self, schema: Any) -> None:
-        if self._declared is None or schema.equals(self._accepted):
+        if self._accepted is not None and schema.equals(self._accepted):
+            return
+        names = schema.names
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise RecordTypeError(f"a record batch has two columns {twice[0]!r}; give each a name of its own")
+        try:
+            for field in schema:
+                check_members(field.type, field.name)
+        except UsageError as error:
+            raise RecordTypeError(f"a record batch cannot be read as records: {error}") from None
+        if self._declared is None:
+            self._accepted = schema
             return
         try:
             problems = differences(self._declared, from_arrow(schema))
@@ -82,10 +189,23 @@ class _ArrowEncoder:
 
 
 def _decode_msgpack(payload: bytes) -> list[Any]:
-    decoded = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, max_ext_len=0, strict_map_key=False)
+    try:
+        decoded = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, strict_map_key=False)
+    except TypeError:  # a list as a key: a tuple was written
+        decoded = msgpack.unpackb(
+            payload, max_array_len=MAX_RECORDS, strict_map_key=False, object_pairs_hook=_with_tuples_as_keys
+        )
     if not isinstance(decoded, list):
         raise ValueError(f"a list of records was expected, not {type(decoded).__name__}")
     return decoded
+
+
+def _with_tuples_as_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    return {_key(key): value for key, value in pairs}
+
+
+def _key(value: Any) -> Any:
+    return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
 def _decode_bytes(payload: bytes) -> list[Any]:
@@ -113,10 +233,15 @@ def _decode_arrow(payload: bytes) -> list[Any]:
         raise ValueError("its buffers are compressed")
     batches = list(pa.ipc.open_stream(payload))
     for batch in batches:
-        if batch.num_rows > max(MAX_RECORDS, 8 * len(payload)):
+        if batch.num_rows > _most_rows(payload):
             raise ValueError(f"{batch.num_rows} rows are claimed by {len(payload)} bytes")
         batch.validate(full=True)  # else a wrong offset would be followed to other memory when a record is read
     return batches
+
+
+def _most_rows(payload: bytes) -> int:
+    """Rows of one record batch that a reader believes a payload of this size to hold."""
+    return max(MAX_RECORDS, 8 * len(payload))
 
 
 _DICTIONARY, _RECORDS = 2, 3
@@ -155,7 +280,7 @@ def _follow(buffer: bytes, at: int) -> int:
 
 _ENCODERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
     "bytes": _encode_bytes,
-    "msgpack": _packed,
+    "msgpack": _encode_msgpack,
     "json": _encode_json,
 }
 _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
@@ -169,9 +294,9 @@ _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
 def encoder(encoding: str, schema: Schema | None = None) -> Callable[[Sequence[Any]], bytes]:
     """Turn records into a payload.
 
-    Raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing. Arrow batches are
-    checked against `schema`; records of msgpack and json are by `record_checks`. `ConfigError` for arrow without
-    pyarrow.
+    Raises `RecordTypeError` for a record that the encoding cannot carry, or that readers do not take (`MAX_NESTING`),
+    `PayloadTooLarge` for more than `MAX_RECORDS`, and then sends nothing. Arrow batches are checked against `schema`;
+    records of msgpack and json are by `record_checks`. `ConfigError` for arrow without pyarrow.
     """
     return _ArrowEncoder(schema) if encoding == "arrow" else _ENCODERS[encoding]
 

@@ -5,6 +5,7 @@ values only: between nested types some are missing (a dictionary of string views
 an error (a list view as a list, in pyarrow 26).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from epochal.client.encoding.columns import needs, plain_type
@@ -110,17 +111,29 @@ def exact_values(array: Any) -> list[Any]:
     return values
 
 
+def as_texts(array: Any) -> Any:
+    """The array with its dates, times and durations as texts, as Arrow writes them; also within nested types."""
+    types = needs("pyarrow").types
+    return array.cast(_replaced(array.type, types.is_temporal, lambda kind: needs("pyarrow").string()))
+
+
 def _in_microseconds(kind: Any) -> Any:
     pa = needs("pyarrow")
+    return _replaced(kind, pa.types.is_time64, lambda _: pa.time64("us"))
+
+
+def _replaced(kind: Any, is_one: Callable[[Any], bool], other: Callable[[Any], Any]) -> Any:
+    """The type with another in place of each type of which `is_one` is true, wherever in it that is."""
+    pa = needs("pyarrow")
     types = pa.types
-    if types.is_time64(kind):
-        return pa.time64("us")
+    if is_one(kind):
+        return other(kind)
     if types.is_struct(kind):
-        return pa.struct([member.with_type(_in_microseconds(member.type)) for member in kind])
+        return pa.struct([member.with_type(_replaced(member.type, is_one, other)) for member in kind])
     if types.is_map(kind):
-        return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))
+        return pa.map_(_replaced(kind.key_type, is_one, other), _replaced(kind.item_type, is_one, other))
     if types.is_fixed_size_list(kind):
-        return pa.list_(_in_microseconds(kind.value_type), kind.list_size)
+        return pa.list_(_replaced(kind.value_type, is_one, other), kind.list_size)
     if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_replaced(kind.value_type, is_one, other)))
     return kind
