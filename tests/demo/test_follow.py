@@ -43,7 +43,8 @@ async def computed(services) -> str:
                 await writer.append(hour, [{"origin": key.decode(), "dep_delay": 2}], key=key)
             await writer.advance(hour + 1)
             if number >= 8:
-                await asyncio.wait([joined], timeout=PATIENCE)  # over at once, but for an hour or two
+                # Over at once, but for an hour or two: it joins with one that comes later.
+                await asyncio.wait([joined], timeout=5)  # load: then another hour is published
         await writer.finish()
     run = Run(
         1, PlainView(), kills=False, truth=truth_of((hour, key, 1, 1, 2) for hour in HOURS for key in ("EWR", "JFK"))

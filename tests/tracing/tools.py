@@ -199,7 +199,7 @@ class TracingTools:
 def answers(url: str) -> bool:
     """Whether something speaks HTTP there, whatever it says."""
     try:
-        urllib.request.urlopen(url, timeout=PATIENCE).close()
+        urllib.request.urlopen(url, timeout=5).close()  # load: it is asked again
     except urllib.error.HTTPError as error:
         return error.code < 500
     except OSError:

@@ -142,7 +142,8 @@ def ready(url: str, authority: Path) -> bool:
     """Whether the API server at `url` says that it is ready."""
     trust = ssl.create_default_context(cafile=str(authority))
     try:
-        with urllib.request.urlopen(f"{url}/readyz", context=trust, timeout=PATIENCE) as answer:
+        # load: it is asked again
+        with urllib.request.urlopen(f"{url}/readyz", context=trust, timeout=5) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
