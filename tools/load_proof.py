@@ -255,7 +255,7 @@ class Checker:
             case ast.Call():
                 name = _called(node)
                 places = {WAITS[name]} if name in WAITS else set()
-                words = {*KEYWORDS, "total"} if name == "ClientTimeout" else set(KEYWORDS)
+                words: set[str] = {*KEYWORDS, "total"} if name == "ClientTimeout" else set(KEYWORDS)
                 for word, place in self._bounds.get(self.target(module, node), ()):
                     words.add(word)
                     places.add(place)
