@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -32,8 +32,9 @@ from tests.patience import PATIENCE
 from tests.processes import children, runs
 from tests.seeds import SEED, VARIABLE, seed_of
 
-from epochal.client.catalog.catalog import CatalogClient
-from epochal.testing import LocalServices
+if TYPE_CHECKING:
+    from epochal.client.catalog.catalog import CatalogClient
+    from epochal.testing import LocalServices
 
 # Two busy cores make single examples slow now and then; that says nothing about the code.
 settings.register_profile("epochal", deadline=None)
@@ -156,10 +157,15 @@ class RulesReport:
 class Services:
     """Real streams for one test, deleted at its end; processes that it started are ended."""
 
-    def __init__(self, background: LocalServices) -> None:
+    def __init__(self, background: "LocalServices") -> None:
         self._background, self.url = background, background.url
         self._streams: list[str] = []
         self._children: list[asyncio.subprocess.Process] = []
+
+    def _catalog(self) -> "CatalogClient":
+        from epochal.client.catalog.catalog import CatalogClient  # here: most tests need no services
+
+        return CatalogClient(self.url)
 
     async def stream(self, shape: str = "int", encoding: str = "msgpack", segments: int = 1, **spec: Any) -> str:
         """Declare a stream under a fresh name and wait for it; one process serves it unless `spec` changes that."""
@@ -167,7 +173,7 @@ class Services:
         spec = {"publishers": {"segmentsPerPod": segments}, "segments": segments, **spec}
         spec = {"payload": {"encoding": encoding}, **spec, "time": {"shape": shape}}
         await self.declare(name, spec)
-        async with CatalogClient(self.url) as catalog:
+        async with self._catalog() as catalog:
             await catalog.lookup("test", name, wait=PATIENCE)
         processes = -(-segments // spec["publishers"].get("segmentsPerPod", 1))
         async with asyncio.timeout(PATIENCE):
@@ -180,13 +186,13 @@ class Services:
         metadata = {"name": name, "namespace": "test"}
         document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "metadata": metadata, "spec": spec}
         self._streams.append(name)
-        async with CatalogClient(self.url) as catalog:
+        async with self._catalog() as catalog:
             await catalog.apply(document, "test", name)
 
     async def delete(self, stream: str) -> None:
         """Delete a stream, if it is there."""
         name = stream.removeprefix("test/")
-        async with CatalogClient(self.url) as catalog:
+        async with self._catalog() as catalog:
             await catalog.delete("test", name)
         self._streams.remove(name)
 
@@ -237,7 +243,9 @@ def _nothing_is_left_running(_programs_are_forked: None) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _background() -> Iterator[LocalServices]:
+def _background() -> Iterator["LocalServices"]:
+    from epochal.testing import LocalServices
+
     background = LocalServices()
     with pytest.MonkeyPatch.context() as patch:  # a test lists relays that nobody renews
         patch.setenv("EPOCHAL_CATALOG_RELAY_TTL", "600")
@@ -250,7 +258,7 @@ def _background() -> Iterator[LocalServices]:
 
 
 @pytest.fixture
-async def services(_background: LocalServices) -> AsyncIterator[Services]:
+async def services(_background: "LocalServices") -> AsyncIterator[Services]:
     """Real streams, deleted when the test is over."""
     services = Services(_background)
     try:

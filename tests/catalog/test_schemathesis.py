@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 from tests.service.documented import findings
 
 SECONDS = 40
-FEW = 4
+FEW = 2
 """Examples of each operation in the short run."""
 _MORE_THAN_A_SCHEMA_SAYS = (
     "apply_stream",  # a manifest has rules between its fields

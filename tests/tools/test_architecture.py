@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,8 +17,13 @@ PARTS = {
 }
 
 
-def imports(path: Path, *, inside_functions: bool = True) -> Iterator[str]:
+@cache
+def imports(path: Path, *, inside_functions: bool = True) -> frozenset[str]:
     """The modules that one file imports, without those that only type checkers see."""
+    return frozenset(_imports(path, inside_functions=inside_functions))
+
+
+def _imports(path: Path, *, inside_functions: bool) -> Iterator[str]:
     nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while nodes:
         node = nodes.pop()
