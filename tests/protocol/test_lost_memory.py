@@ -896,3 +896,65 @@ def test_after_a_lost_volume_no_epoch_of_a_writer_that_comes_back_completes_with
     assert progress.state(5) is EpochState.ABORTED
     wiring.writer("w", 2).advance(6)
     assert progress.state(5) is EpochState.ABORTED
+
+
+# ---- memory in which nothing was ----
+
+
+@pytest.mark.rule("E11", "E17")
+@pytest.mark.parametrize("pulls", [False, True])
+def test_a_publisher_that_dies_before_its_first_event_has_lost_nothing(wire_up: WireUp, pulls: bool) -> None:
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    wiring.report("0")
+    wiring.lose_memory("0")
+    wiring.lose_memory("0", 3)
+    reader.rejoin("0")
+    if pulls:
+        reader.join("0", reader.machine.position("0"), continuing=True, pushes=False)
+    writer.connect("0")
+    writer.append("0", 1, b"a")
+    writer.append("1", 1, b"b")
+    writer.advance(2)
+    wiring.tick(2)
+    assert [began.gap for _, began in reader.began] == [False] * len(reader.began)
+    assert reader.epochs() == [(1, [b"a", b"b"])]
+    assert reader.machine.saw_whole(0)
+
+
+@pytest.mark.rule("E11", "E17")
+@pytest.mark.parametrize("had", ["data", "a frontier", "a horizon", "what nobody recorded"])
+def test_memory_in_which_something_may_have_been_is_a_gap_also_for_who_had_nothing_of_it(
+    wire_up: WireUp, had: str
+) -> None:
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    wiring.report("0")
+    reader.losing.add("0")
+    given: dict[str, Any] = {}
+    match had:
+        case "data":
+            writer.append("0", 1, b"lost")
+        case "a frontier":
+            writer.advance(2)
+        case "a horizon":
+            given["horizon"] = (3,)
+        case _:
+            given.update(horizon=None, known_writers=())
+    wiring.lose_memory("0", **given)
+    wiring.tick(31)
+    reader.losing.clear()
+    reader.rejoin("0")
+    wiring.tick(1)
+    assert [began.gap for _, began in reader.began].count(True) == 1
+
+
+@pytest.mark.rule("E11", "E17")
+def test_a_catalog_that_has_forgotten_a_stream_hides_no_gap(wire_up: WireUp) -> None:
+    """Put back from a copy, it says of a memory that is lost that nothing was there."""
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 1, b"lost")
+    wiring.lose_memory("0", lower=(0,), horizon=())
+    reader.rejoin("0")
+    assert [began.gap for _, began in reader.began] == [False, True]

@@ -237,9 +237,17 @@ class Oracle:
 
         They were in a memory or on a volume that is lost, or are more than what must be kept.
         """
-        if not log.knows(position.incarnation):
+        if not log.knows(position.incarnation) and not (position.seq == m.NOTHING_YET and self._is_first(log)):
             return True
         return log.survived(position) < log.retention.kept_behind(now)
+
+    def _is_first(self, log: Log) -> bool:
+        """Whether a memory without a record of anything began after lives in which nothing had happened (E11)."""
+        if self.scenario.durable or log.below or log.start != {self.scenario.time_shape.bottom}:
+            return False
+        earlier = self.logs[log.segment][: self.logs[log.segment].index(log)]
+        unknown = any(log is later for _, later in self._unrecorded)
+        return not unknown and not any(each.events for each in earlier)
 
     def wanted_may_be_gone(self, log: Log, wanted: Iterable[Time], now: float) -> bool:
         """Whether some epoch that one of `wanted` reaches may have begun before what must be kept of `log` (E20).

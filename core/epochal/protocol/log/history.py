@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from epochal.errors import EpochalError, HistoryTruncated
-from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
+from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier, Position
 from epochal.protocol.progress import Progress, UpperFrontier
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
@@ -92,6 +92,8 @@ class History:
         self.bytes = 0
         self.incarnations: list[tuple[int, int]] = []
         """(incarnation, its first event), oldest first."""
+        self.pristine = False
+        """Whether it is known that no earlier incarnation had any event: who had none of theirs has lost nothing."""
         self.archived: int | None = None
         """The position before the first event that is kept on disk as well; None without a disk."""
         self.committed: int | None = None
@@ -135,6 +137,13 @@ class History:
         if not self.incarnations or incarnation < self.incarnations[0][0]:
             return None
         return next((first - 1 for later, first in self.incarnations if later > incarnation), self._last)
+
+    def survived(self, position: Position) -> int | None:
+        """The last event at or before `position` that is, or was, in this log; None if that is not known (E10)."""
+        end = self.end_of(position.incarnation)
+        if end is None:
+            return NOTHING_YET if self.pristine and position.seq == NOTHING_YET else None
+        return min(position.seq, end)
 
     def append(self, event: Event, now: float) -> None:
         """Retain one event, the direct follower of the last one. Drops what is then over the bounds."""

@@ -6,7 +6,7 @@ that holds what is not durable yet, however slow or full the disk is. What it em
 
 from epochal.errors import EpochalError
 from epochal.protocol.log.history import History, SegmentState
-from epochal.protocol.messages import Event
+from epochal.protocol.messages import Event, Position
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.limits import PublisherSettings
@@ -39,10 +39,10 @@ class CommittedHistory:
         """The newest event that is no longer in memory; always a committed one."""
         return self._history.truncated_at
 
-    def end_of(self, incarnation: int) -> int | None:
-        """The last event of an incarnation, of the present one the last committed; None if nothing is known of it."""
-        end = self._history.end_of(incarnation)
-        return None if end is None else min(end, self.last)
+    def survived(self, position: Position) -> int | None:
+        """The last committed event at or before `position` that outlived its incarnation; None if that is not known."""
+        seq = self._history.survived(position)
+        return None if seq is None else min(seq, self.last)
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:
         """The next committed events after `seq`, at least one if there is any, within the given sizes."""

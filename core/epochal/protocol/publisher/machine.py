@@ -126,6 +126,11 @@ class SegmentPublisher:
         if restored is not None:
             self._restore(restored, complete, now)
         self.history.incarnations = list(incarnations) or [(incarnation, self.seq + 1)]
+        # Without a log, every event needs a record before it: a time in H, or a frontier in F (E11). F never goes back,
+        # and H keeps all that F still reaches. So where F is bottom and H is empty, there was no event.
+        self.history.pristine = (
+            not (settings.durable or gathering or lost or complete) and restored is None and start == bottom
+        )
 
     def _restore(self, restored: Restored, complete: bool, now: float) -> None:
         """Go on where the log ends. Every writer has the whole time-out again to come back (E8)."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from epochal.errors import EpochalError
 from epochal.protocol.log.history import SegmentState
-from epochal.protocol.messages import Event
+from epochal.protocol.messages import Event, Position
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.limits import PublisherSettings
@@ -32,8 +32,8 @@ class ServedHistory(Protocol):
         """The newest event that is not in memory."""
         ...
 
-    def end_of(self, incarnation: int) -> int | None:
-        """The last event of an incarnation; None if nothing is known of it (E10)."""
+    def survived(self, position: Position) -> int | None:
+        """The last event at or before `position` that is, or was, in this log; None if that is not known (E10)."""
         ...
 
     def whole_until(self, seq: int, topics: TopicFilter | None) -> int:

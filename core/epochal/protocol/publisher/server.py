@@ -258,10 +258,10 @@ class SegmentServer:
         position = first if ask.position is None else ask.position
         if position.incarnation > incarnation or (position.incarnation == incarnation and position.seq > history.last):
             raise RemoteProtocolError(f"position {tuple(position)} is ahead of this log")
-        end = history.end_of(position.incarnation)
-        if end is not None and position.seq > end:
-            position = m.Position(incarnation, end)  # later events did not survive a crash: begin there (E10)
-        truncated = end is None or position.seq < first.seq
+        survived = history.survived(position)
+        if survived is not None and position.seq > survived:
+            position = m.Position(incarnation, survived)  # later events did not survive a crash: begin there (E10)
+        truncated = survived is None or position.seq < first.seq
         answering = _Answering(first.seq if truncated else position.seq, min(ask.credit, MAX_CREDIT), now, position)
         answering.truncated, answering.from_start, answering.wanted = truncated, ask.position is None, wanted
         answering.topics = None if ask.filter is None else TopicFilter(*ask.filter)

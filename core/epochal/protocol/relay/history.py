@@ -174,9 +174,9 @@ class RunHistory:
                 break
         return end
 
-    def end_of(self, incarnation: int) -> int | None:
-        """The last event of this incarnation; nothing is known of others."""
-        return self.last if incarnation == self.incarnation else None
+    def survived(self, position: Position) -> int | None:
+        """The last event at or before `position`, of this incarnation; nothing is known of others."""
+        return min(self.last, position.seq) if position.incarnation == self.incarnation else None
 
     @property
     def truncated_at(self) -> int:

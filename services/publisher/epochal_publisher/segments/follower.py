@@ -97,10 +97,10 @@ class HistoryFollower:
             here = f"{publisher.incarnation}.{published}"
             wrong = Problem("since", f"is ahead of this segment, which is at {here}", "use a position it gave")
             raise InvalidRequest("there is no such position", [wrong])
-        end = history.end_of(incarnation)
-        if end is None or seq < history.first:
+        survived = history.survived(Position(incarnation, seq))
+        if survived is None or seq < history.first:
             return min(history.first, published), False
-        return min(seq, end, published), True  # events after that end did not survive: go back to it (E10)
+        return min(survived, published), True  # later events did not survive: go back to where they end (E10)
 
     async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at
