@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epochal import errors
 from epochal.errors import (
     AppendsLost,
+    BackgroundTaskEnded,
     BufferFull,
     CapabilityError,
     CatalogUnavailable,
@@ -115,6 +116,7 @@ else:
 
 __all__ = [
     "AppendsLost",
+    "BackgroundTaskEnded",
     "BlockingClient",
     "BlockingSubscription",
     "BlockingWriter",

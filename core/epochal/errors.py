@@ -43,6 +43,7 @@ Separate from everything else because the core, the clients, the services and us
     |   +-- Superseded                 a newer publisher owns the segment
     |   +-- BufferFull                 appends come faster than they are acknowledged
     |   +-- ClusterUnavailable         Kubernetes, or a pod in it, cannot be reached now
+    +-- BackgroundTaskEnded        a task that serves a writer or a subscription was cancelled, or failed
     +-- SidecarUnavailable         the sidecar that a writer publishes through is gone, or is another one now
     +-- ClusterError               Kubernetes refuses, or has not, what was asked of it
     +-- ProtocolError              the wire protocol was broken
@@ -353,6 +354,16 @@ class Unavailable(EpochalError):
 
     code = "unavailable"
     retryable = True
+
+
+class BackgroundTaskEnded(EpochalError):
+    """A task that a writer, a subscription or a blocking call depends on was cancelled, or failed.
+
+    Tasks of the event loop that are not the program's own must not be cancelled one by one, nor all at once, while
+    something is open. What was open is over: open it again.
+    """
+
+    code = "background_task_ended"
 
 
 class SidecarUnavailable(EpochalError):

@@ -1,22 +1,59 @@
-"""Ends what runs in the background, also when the caller that waits for it is cancelled.
+"""Ends what runs in the background, also when the caller that waits for it is cancelled, and sees where it ends early.
 
 Separate from writers, subscriptions and clients because all three leave in this one way. A cancelled leave must still
-close everything: no one would close the rest later.
+close everything: no one would close the rest later. And a task that something else has cancelled must not leave callers
+that wait for what it would have done.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
+
+from epochal.errors import BackgroundTaskEnded
 
 AFTER_CANCELLATION = 1.5
 """Seconds that clean-up goes on after its caller was cancelled."""
+
+
+_ending = weakref.WeakSet[asyncio.Task[Any]]()
+"""Tasks that `ended` has cancelled."""
+
+
+def background(
+    work: Coroutine[Any, Any, None], what: str, fail: Callable[[BackgroundTaskEnded], None], *, name: str | None = None
+) -> asyncio.Task[None]:
+    """Start a task of `what`, such as "writer 'w'", and call `fail` if it ends by a cancellation or an exception.
+
+    Not where `ended` has cancelled it, nor where it returns: then it has said itself what there is to say.
+    """
+    task = asyncio.create_task(work, name=name)
+
+    def look(task: asyncio.Task[None]) -> None:
+        if task in _ending:
+            return
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            error = BackgroundTaskEnded(f"a background task of {what} failed: {failure!r:.500}; open it again")
+            error.__cause__ = failure
+            fail(error)
+        elif task.cancelled():
+            fail(
+                BackgroundTaskEnded(
+                    f"a background task of {what} was cancelled, as by a program or a test framework that cancels all"
+                    " tasks of its event loop; open it again"
+                )
+            )
+
+    task.add_done_callback(look)
+    return task
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
     """Run clean-up to its end.
 
     A cancellation of the caller is raised once it is over, after `AFTER_CANCELLATION` at the latest; a second one ends
-    it at once.
+    it at once. Raises `BackgroundTaskEnded` where something else has cancelled it.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -27,6 +64,8 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
         finally:
             await ended([task])
         raise
+    if task.cancelled():
+        raise BackgroundTaskEnded("clean-up was cancelled, as by a program that cancels all tasks of its event loop")
     task.result()
 
 
@@ -38,6 +77,7 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     cancelled: asyncio.CancelledError | None = None
     left = set(tasks)
     while left := {task for task in left if not task.done()}:
+        _ending.update(left)
         for task in left:
             task.cancel()  # again, if something on its way out swallowed the last one
         try:

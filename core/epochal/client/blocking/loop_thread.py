@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from epochal.errors import TimedOut, UsageError
+from epochal.errors import BackgroundTaskEnded, TimedOut, UsageError
 
 R = TypeVar("R")
 
@@ -58,13 +58,17 @@ class _Call(Generic[R]):
                 raise TimedOut(f"nothing came within {self._timeout:g} s; ask again to wait longer") from None
             raise
 
-    def outcome(self) -> R:
-        """What the work returned or raised, once it has ended."""
+    def outcome(self, *, stopped: bool) -> R:
+        """What the work returned or raised, once it has ended; `stopped`: whether the loop is being ended."""
         assert self._task is not None
         try:
             return self._task.result()
         except asyncio.CancelledError:
-            raise UsageError("the client was closed while this call waited") from None
+            if stopped:
+                raise UsageError("the client was closed while this call waited") from None
+            raise BackgroundTaskEnded(
+                "this call was cancelled in the client's own event loop, as by a callback that cancels all its tasks"
+            ) from None
 
 
 class LoopThread:
@@ -85,7 +89,9 @@ class LoopThread:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._running.set()
-        await self._over.wait()
+        while not self._over.is_set():
+            with suppress(asyncio.CancelledError):  # only `stop` ends it; a callback may cancel all tasks of this loop
+                await self._over.wait()
 
     @property
     def forked(self) -> bool:
@@ -110,7 +116,7 @@ class LoopThread:
             raise
         if not submitted:
             raise UsageError("the client was closed; connect a new one")
-        return call.outcome()
+        return call.outcome(stopped=self._stopped)
 
     def submit(self, step: Callable[[], None]) -> bool:
         """Have the loop call `step`, in the order of submission; False where the loop has ended and will not."""

@@ -101,6 +101,11 @@ class HttpCaller:
                     return await self._try(method, path, json, params)
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, _NoAnswer, OSError) as error:
                 reason = _reason(error)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                reason = "the connection's own task was cancelled"  # by a program that cancels all of the loop
             except aiohttp.ClientError as error:  # what came is no HTTP, or not what HTTP allows
                 raise _no_catalog(self._url, f"something that is no HTTP ({str(error)[:200]})") from None
             if once:

@@ -78,7 +78,8 @@ class Announcement:
             with suppress(EpochalError, TimeoutError):
                 async with asyncio.timeout(WITHDRAW):
                     if lease is None and entering is not None:
-                        lease = await entering
+                        await asyncio.wait([entering])
+                        lease = None if entering.cancelled() else entering.result()
                     if lease is not None:
                         await self._catalog.unsubscribe(lease.id, lease.token)
         finally:

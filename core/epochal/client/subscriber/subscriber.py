@@ -20,7 +20,7 @@ from epochal.client.catalog.relay_choice import Via
 from epochal.client.catalog.routes import ListRelays, Routes
 from epochal.client.encoding.encodings import decoder
 from epochal.client.options import NOTHING, Expected
-from epochal.client.shutdown import ended, to_the_end
+from epochal.client.shutdown import background, ended, to_the_end
 from epochal.client.subscriber import values
 from epochal.client.subscriber.delivery import OVER, Hand, Hands, Reading
 from epochal.client.subscriber.lease import Announcement, SubscriptionReport
@@ -139,8 +139,12 @@ class Subscription:
         )
         self._links = [SegmentReader(self, segment, beginning.places[segment]) for segment in segments]
         self._tasks = [
-            asyncio.create_task(link.run(), name=f"follow {info.qualified}/{link.segment}") for link in self._links
-        ]
+            background(
+                link.run(), f"the subscription to {info.qualified}", self.fail,
+                name=f"follow {info.qualified}/{link.segment}",
+            )
+            for link in self._links
+        ]  # fmt: skip
         if self._announce is not None:
             catalog, subscriber = self._announce
             self._announcement = Announcement(catalog, info, subscriber, self._report)

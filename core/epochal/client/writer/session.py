@@ -7,7 +7,7 @@ machine are carried out, and each caller that waits for a ticket gets its result
 import asyncio
 import contextlib
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,11 +17,12 @@ from epochal.backoff import Backoff
 from epochal.catalog_api.answers import WriterSession
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory
 from epochal.client.options import NOTHING, Expected
-from epochal.client.shutdown import ended
+from epochal.client.shutdown import background, ended
 from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
 from epochal.client.writer.batching import Gathering, fail
 from epochal.client.writer.segment_writer import SegmentWriter
 from epochal.errors import (
+    BackgroundTaskEnded,
     EpochalError,
     StreamGone,
     StreamNotFound,
@@ -169,8 +170,8 @@ class Session:
             raise WriterClosed("the client was closed")
         for segment in self.directory.segments:
             self._links[segment] = SegmentWriter(self, segment)
-        self._tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
-        self._tasks.append(asyncio.create_task(self._tick()))
+        self._tasks = [self._background(link.run()) for link in self._links.values()]
+        self._tasks.append(self._background(self._tick()))
         try:
             await self._opened()
         except WriterFenced:
@@ -181,6 +182,18 @@ class Session:
             # opened since. This one is the newer: it takes a new number and fences that one.
             self._error = None
             await self._open_again()
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return background(work, f"writer {self.writer_id!r} of {self.directory.qualified}", self._background_ended)
+
+    def _background_ended(self, error: BackgroundTaskEnded) -> None:
+        """The session is over, also where it would have been opened again."""
+        if isinstance(self._error, BackgroundTaskEnded):
+            return
+        self._error = error
+        self.fail(error)
+        self._end(error)
+        self._raised = self._last_raised is error
 
     async def _open_again(self) -> None:
         """Open a new session on the connections that there are."""
@@ -483,7 +496,7 @@ class Session:
         # its own, so it lost nothing.
         may_reopen = self._options.group is None and self._options.under is None and self._tasks
         if isinstance(error, WriterLost) and may_reopen and (self._reopening is None or self._reopening.done()):
-            self._reopening = asyncio.create_task(self._reopen(error))
+            self._reopening = self._background(self._reopen(error))
 
     def _end(self, error: EpochalError) -> None:
         """End every wait: futures fail with `error`, and waits for room or idleness return."""

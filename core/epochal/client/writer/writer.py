@@ -197,6 +197,7 @@ class Writer:
         session = self.session
         await session.usable()
         await session.credit(MAX_UNSENT_BYTES)
+        session.raise_error()  # it may be over by now
         if source is not None:
             self._check_source(key)
         if self._gathering is not None and source is None:
