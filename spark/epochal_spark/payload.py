@@ -13,18 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.client.encoding.arrow_schemas import to_arrow
-from epochal.client.encoding.columns import key_bytes, maps, plain_type
+from epochal.client.encoding.columns import key_bytes, maps, plain_type, too_long
 from epochal.client.encoding.plain_columns import plain_array
-from epochal.errors import RecordTypeError, TimeShapeError, UsageError
+from epochal.errors import RecordTypeError, TimeShapeError
 from epochal.protocol.times import Time
-from epochal.protocol.wire import MAX_TOPIC
+from epochal.protocol.wire import MAX_KEY, MAX_TOPIC
 from epochal_spark.declaration import Declared
 from epochal_spark.schemas import payload_columns
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-
-SHOWN_TOPIC = 60
-"""Bytes of a topic that an error shows."""
 
 Placer = Callable[[bytes | None], str]
 """Which segment takes a key."""
@@ -51,7 +48,7 @@ def groups(
     """Divide a batch by time, segment and topic, in the order of times. The same batch gives the same groups, always.
 
     `rows`, if given, are divided instead of the batch's own. Raises `TimeShapeError` for a time that is null or
-    negative, `UsageError` for a topic that is too long.
+    negative, `UsageError` for a key or topic that is too long.
     """
     if not batch.num_rows:
         return
@@ -112,6 +109,8 @@ def _placed(batch: pa.RecordBatch, key: str | None, place: Placer) -> tuple[list
     indices = []
     for value in encoded.dictionary.to_pylist():
         raw = key_bytes(value)
+        if raw is not None and len(raw) > MAX_KEY:
+            raise too_long(key, "key", raw, MAX_KEY)
         segment = place(raw)
         if segment not in segments:
             segments[segment] = len(segments)
@@ -129,19 +128,11 @@ def _topics(batch: pa.RecordBatch, name: str | None) -> tuple[list[bytes], Ints]
     given = [key_bytes(value) or b"" for value in encoded.dictionary.to_pylist()]
     for topic in given:
         if len(topic) > MAX_TOPIC:
-            raise _too_long(name, topic)
+            raise too_long(name, "topic", topic, MAX_TOPIC)
     topics = sorted(set(given))  # not as they come: the same topics in another order of rows give the same batches
     index = {topic: at for at, topic in enumerate(topics)}
     distinct = np.asarray([index[topic] for topic in given], dtype=np.int64)
     return topics, distinct[encoded.indices.to_numpy(zero_copy_only=False)]
-
-
-def _too_long(name: str, topic: bytes) -> UsageError:
-    begin = topic[:SHOWN_TOPIC].decode(errors="replace")
-    return UsageError(
-        f"the topic column {name!r} holds a topic of {len(topic):,} bytes, which begins with {begin!r}; a topic has at "
-        f"most {MAX_TOPIC:,} bytes"
-    )
 
 
 def _time(value: Any) -> Time:

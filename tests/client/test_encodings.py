@@ -140,6 +140,21 @@ def test_record_batches_that_a_reader_refuses_are_refused_before() -> None:
             encoder("arrow")([batch])
 
 
-def test_extension_types_and_tuples_as_keys_come_out_as_they_went_in() -> None:
-    records = [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1, 2), {(1, (2, 3)): [4], None: 5, 1.5: {(): 6}}, [[7]]]
-    assert decoder("msgpack")(encoder("msgpack")(records)) == records
+@pytest.mark.parametrize("beside", [0, 300], ids=["alone", "among others"])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (msgpack.ExtType(5, b"x"), "a value of an extension type"),
+        ({"a": [{"b": msgpack.Timestamp(1, 2)}]}, "a value of an extension type"),
+        ({(): 1}, "a tuple as a key"),
+        ({"a": [{"b": {(1, 2): 3}}]}, "a tuple as a key"),
+        ({msgpack.ExtType(5, b"x"): 1}, "a ExtType as a key"),
+    ],
+)
+def test_what_readers_of_msgpack_refuse_is_refused_before(wrong: Any, words: str, beside: int) -> None:
+    flat = [{"a": n * 1.37, None: b"\xd4\x9f", 2.5: (1, [])} for n in range(beside)]
+    assert decoder("msgpack")(encoder("msgpack")([*flat, 1])) == [
+        *({**record, 2.5: [1, []]} for record in flat), 1
+    ]  # fmt: skip
+    with pytest.raises(RecordTypeError, match=f"record {beside} has {words}, which readers do not take"):
+        encoder("msgpack")([*flat, wrong])

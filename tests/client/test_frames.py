@@ -160,6 +160,15 @@ def test_keys_of_each_type() -> None:
         assert {group.key for group in groups(frame, key="k")} == wanted
 
 
+@pytest.mark.parametrize("keys", [["x" * 1024, "é" * 513], [b"x", b"\xff" * 1025], pd.Categorical(["a" * 1025] * 2)])
+def test_a_key_that_is_too_long_is_refused_by_its_column(keys: Any) -> None:
+    frame = pd.DataFrame({"t": [1, 1], "n": [1, 2]}).assign(k=keys)
+    with pytest.raises(
+        UsageError, match=r"the key column 'k' holds a key of 1,02\d bytes, .*; a key has at most 1,024"
+    ):
+        groups(frame, key="k")
+
+
 @pytest.mark.parametrize(
     "frame",
     [

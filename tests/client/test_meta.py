@@ -45,7 +45,7 @@ async def test_key_clock_headers_and_trace_come_with_the_batch(services: Any, li
             with trace.use_span(span(1, [("vendor", "7")])):
                 await writer.append(1, [2])
             with trace.use_span(span(0, [])):
-                writer.append_nowait(1, [3], key=b"k" * 1025)
+                writer.append_nowait(1, [3], key=b"k" * 1024)
             await writer.flush()
             writer.append_nowait(1, [4], headers={})
             await writer.finish()
@@ -54,7 +54,7 @@ async def test_key_clock_headers_and_trace_come_with_the_batch(services: Any, li
     assert (full.key, full.headers, full.trace) == (b"JFK", HEADERS, None)
     assert (traced.trace, traced.tracestate, traced.key) == (IDS + b"\x01", b"vendor=7", None)
     assert unsampled.trace == IDS + b"\x00"
-    assert (unsampled.key, plain.key, plain.trace, plain.headers) == (None, None, None, {})
+    assert (unsampled.key, plain.key, plain.trace, plain.headers) == (b"k" * 1024, None, None, {})
     assert polled == [full, traced, unsampled, plain]
     for batch in (full, traced, unsampled, plain):
         assert batch.published is not None

@@ -62,6 +62,11 @@ async def test_what_cannot_be_appended_is_refused_and_harms_nothing(services) ->
                 await writer.append(5, [b"x" * (17 << 20)])
             with pytest.raises(UsageError, match="key is bytes"):
                 await writer.append(5, [1], key="JFK")  # type: ignore[arg-type]  # on purpose
+            for long in (b"k" * 1025, b"\xff" * 5000):
+                with pytest.raises(UsageError, match=r"a key is at most 1,024 bytes, and one of \d,\d+ begins with b'"):
+                    await writer.append(5, [1], key=long)
+                with pytest.raises(UsageError, match="a key is at most 1,024 bytes"):
+                    writer.append_nowait(5, [1], key=long)
             for topic in ("t", b"t" * 1025):
                 with pytest.raises(UsageError, match="topic"):
                     await writer.append(5, [1], topic=topic)  # type: ignore[arg-type]  # on purpose

@@ -316,6 +316,7 @@ def test_nothing_of_a_claimed_size_is_allocated(claimed):
         (framed([3, 0, -1, [0] * 8193]), RemoteProtocolError, "max_array_len"),
         (framed([6, 0, 1, b"short", [], [], []]), RemoteProtocolError, "16 bytes"),
         (framed([1, 0, -1, 0, b"t" * 1025, 1, 0]), RemoteProtocolError, "a topic"),
+        (framed([34, "0", 1, 0, b"", 1, 0, None, None, b"k" * 1025]), RemoteProtocolError, "a key of at most"),
         (framed([18, 1, "0", [1], 1]), RemoteProtocolError, "a position"),
         (framed([17, 1, 1, b"12345678", 1, 1, 1, float("nan"), []]), RemoteProtocolError, "seconds"),
     ],

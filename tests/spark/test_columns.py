@@ -95,6 +95,12 @@ def test_a_null_key_is_no_key_and_numbers_are_keys_too() -> None:
         key_bytes(1.5)
 
 
+def test_a_key_has_at_most_1024_bytes_and_a_longer_one_is_named_in_short() -> None:
+    assert [group.key for group in groups(batch(t=[1], k=["x" * 1024]), "t", "k", None, place)] == [b"x" * 1024]
+    with pytest.raises(UsageError, match=r"the key column 'k' holds a key of 1,025 bytes, .* at most 1,024 bytes"):
+        list(groups(batch(t=[1, 1], k=["JFK", "x" * 1025]), "t", "k", None, place))
+
+
 def test_null_is_the_empty_topic_and_bytes_are_topics_too() -> None:
     found = list(groups(batch(t=[1, 1, 1], o=[None, b"\xff", b""]), "t", None, "o", place))
     assert [(group.topic, group.rows.num_rows) for group in found] == [(b"", 2), (b"\xff", 1)]

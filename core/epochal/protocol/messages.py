@@ -71,7 +71,7 @@ class Meta(NamedTuple):
     """What a batch says of itself beside its records: optional, stored with it, and never judged.
 
     All who read the batch see it; no publisher decides by it, except by `source`. A part that is not as the protocol
-    has it is left out, and the batch is taken all the same.
+    has it is left out, and the batch is taken all the same. An append with a key that is too long is refused, though.
     """
 
     trace: bytes | None = None

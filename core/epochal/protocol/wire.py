@@ -31,7 +31,7 @@ MAX_DEPTH: Final = 16
 MAX_TEXT: Final = 4096
 MAX_TOPIC: Final = 1024
 MAX_KEY: Final = 1024
-"""Bytes of a key that travels with its batch; a longer one places it all the same."""
+"""Bytes of the key of a batch."""
 MAX_TRACESTATE: Final = 512
 MAX_HEADERS: Final = 4096
 """Bytes of all names and values of a batch's headers."""
@@ -354,6 +354,7 @@ _WITH_DETAIL: Final = (m.Refused, m.AppendRefused, m.Lost, m.Cut)
 _pack = msgpack.Packer(autoreset=True).pack
 _BATCH_FIELDS: Final = 7
 """The kind and the fields of a batch, without its `Meta`."""
+_KEY_AT: Final = _BATCH_FIELDS + m.Meta._fields.index("key")
 _STARTS: Final = tuple(bytes([0x90 | (_BATCH_FIELDS + more)]) for more in range(len(_META) + 1))
 _DATA_KIND: Final = b"\x01"
 _APPEND_KIND: Final = b"\x22"
@@ -564,6 +565,10 @@ def _batch(kind: type[Any], checks: tuple[Check, ...], fields: tuple[Any, ...], 
     if len(fields) != _BATCH_FIELDS:
         if len(fields) < _BATCH_FIELDS:
             raise _bad(f"a {kind.__name__} of {len(checks)} fields", fields)
+        if kind is m.Append and len(fields) > _KEY_AT:
+            key = fields[_KEY_AT]
+            if type(key) is bytes and len(key) > MAX_KEY:  # of what a writer wants, nothing is left out without a word
+                raise _bad(f"a key of at most {MAX_KEY} bytes", key)
         meta = _behind(fields[_BATCH_FIELDS:])
         fields = fields[:_BATCH_FIELDS]
     if not _plain(kind, fields):

@@ -4,6 +4,7 @@
 summary at the end.
 """
 
+import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,8 +32,9 @@ from epochal.cli.options import (
 from epochal.cli.tracing import SendSpans, telemetry
 from epochal.client.encoding.record_checks import record_checks
 from epochal.client.sockets import check_libzmq
-from epochal.errors import EpochalError, TimeShapeError
+from epochal.errors import EpochalError, TimeShapeError, UsageError
 from epochal.protocol.times import Time, TimeShape, less_equal
+from epochal.protocol.wire import MAX_KEY, MAX_TOPIC
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
@@ -170,18 +172,24 @@ async def _pub(
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding
     advance, time = _time("--advance", options.advance, shape), _time("--time", options.time, shape)
-    key = None if options.key is None else options.key.encode()
+    key = None if options.key is None else os.fsencode(options.key)  # bytes that are no UTF-8, as they stand
+    if key is not None and len(key) > MAX_KEY:
+        raise UsageError(f"--key has {len(key):,} bytes; a key has at most {MAX_KEY:,}")
+    topic = os.fsencode(options.topic)
+    if len(topic) > MAX_TOPIC:
+        raise UsageError(f"--topic has {len(topic):,} bytes; a topic has at most {MAX_TOPIC:,}")
     checks = record_checks(declared.payload.fields, encoding)
     placement = RecordPlacement(
-        shape, time, options.time_field, key, options.key_field, options.in_order, checks, encoding
-    )
+        shape, time, options.time_field, key, options.key_field, options.in_order, checks, encoding,
+        declared.payload.fields,
+    )  # fmt: skip
     parse = line_parser(encoding, as_text=options.text)
     sources = open_sources(inputs.records, inputs.files, parse, encoding) if inputs.any else []
     total = await _check(sources, placement, lambda append: encode(append, encoding, declared.payload.fields))
     if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not options.quiet:
         note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
     sender = RecordSender(
-        placement, encoding, declared.payload.fields, options.topic.encode(), options.headers,
+        placement, encoding, declared.payload.fields, topic, options.headers,
         SendSpans("/".join(name)), options.wait, options.quiet,
     )  # fmt: skip
     try:
@@ -217,9 +225,9 @@ def _headers(texts: Sequence[str] | None) -> dict[bytes, bytes]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"--header takes NAME=VALUE, not {text!r}")
-        if name.encode() in headers:
+        if os.fsencode(name) in headers:
             raise typer.BadParameter(f"--header {name} is given twice")
-        headers[name.encode()] = value.encode()
+        headers[os.fsencode(name)] = os.fsencode(value)
     return headers
 
 

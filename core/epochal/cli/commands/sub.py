@@ -143,8 +143,8 @@ def sub(
     if as_json and raw:
         raise typer.BadParameter("--json and --raw exclude each other")
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
-    topics = [one.encode() for one in topic] if topic else None
-    rejected = [one.encode() for one in reject or ()]
+    topics = [os.fsencode(one) for one in topic] if topic else None  # bytes that are no UTF-8, as they stand
+    rejected = [os.fsencode(one) for one in reject or ()]
     way = epochal.Via.parse(via)
     if save is not None:
         _check_cursor_file(save)

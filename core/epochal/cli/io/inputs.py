@@ -144,7 +144,7 @@ def _file(name: str, parse: Parse, encoding: str) -> Source:
 
 async def _arguments(records: Sequence[str], parse: Parse) -> AsyncIterator[list[Item]]:
     """All of them at once, or none."""
-    yield [_item("argument", number, text.encode(), parse) for number, text in enumerate(records, 1)]
+    yield [_item("argument", number, os.fsencode(text), parse) for number, text in enumerate(records, 1)]
 
 
 async def _lines(name: str, opened: Callable[[], int], parse: Parse) -> AsyncIterator[list[Item]]:

@@ -23,10 +23,12 @@ from epochal.cli.io.inputs import Item, Source, bad
 from epochal.cli.io.output import dumps, json_value, parse_time
 from epochal.cli.io.terminal import console, is_live, lost_when_closed, note
 from epochal.cli.tracing import SendSpans
+from epochal.client.encoding.columns import key_bytes
 from epochal.client.encoding.encodings import encoder
 from epochal.client.encoding.record_checks import RecordChecks
 from epochal.errors import EpochalError, PayloadTooLarge, RecordTypeError, TimedOut, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal, to_json
+from epochal.protocol.wire import MAX_KEY
 from epochal.resources.schemas import Schema
 
 FLUSH_INTERVAL = 1.0
@@ -77,6 +79,8 @@ class RecordPlacement:
     """Those of the stream's schema, where it declares one that records can be compared with."""
     encoding: str = "bytes"
     """With msgpack and json each record is encoded before any of its chunk is sent, so that a wrong one is named."""
+    schema: Schema | None = None
+    """The stream's: fields of times and keys that it does not declare are left out, as `append_frame` does."""
     _latest: Time | None = None
 
     def start(self) -> None:
@@ -89,8 +93,9 @@ class RecordPlacement:
         Raises `RecordTypeError`, which names the record, after those before it were yielded.
         """
         groups: dict[tuple[Time, bytes | None], RecordGroup] = {}
-        items, failed = self._fitting(list(items))
-        for item in items:
+        items = list(items)
+        published, failed = self._fitting(self._without_placing(items))
+        for item, kept in zip(items, published, strict=False):  # those before the first that is wrong
             try:
                 place = self._time(item), self._key(item)
             except RecordTypeError as error:  # raised below, after the records before it
@@ -98,12 +103,24 @@ class RecordPlacement:
                 break
             group = groups.get(place)
             if group is None:
-                groups[place] = RecordGroup(*place, [item])
+                groups[place] = RecordGroup(*place, [kept])
             else:
-                group.items.append(item)
+                group.items.append(kept)
         yield from groups.values()
         if failed is not None:
             raise failed
+
+    def _without_placing(self, items: list[Item]) -> list[Item]:
+        """The items without the fields of times and keys that the stream does not declare."""
+        declared = set() if self.schema is None else {field.name for field in self.schema.fields}
+        left_out = {self.time_field, self.key_field} - declared
+        if self.schema is None or not left_out - {None}:
+            return items
+        return [
+            Item(item.source, item.number, {name: item.record[name] for name in item.record if name not in left_out})
+            if isinstance(item.record, dict) else item
+            for item in items
+        ]  # fmt: skip
 
     def _fitting(self, items: list[Item]) -> tuple[list[Item], RecordTypeError | None]:
         """The items before the first that cannot be published, and what is wrong with that one."""
@@ -141,8 +158,18 @@ class RecordPlacement:
     def _key(self, item: Item) -> bytes | None:
         if self.key_field is None:
             return self.key
-        value = json_value(_field(item, self.key_field))
-        return (value if isinstance(value, str) else dumps(value)).encode()
+        value = _field(item, self.key_field)
+        try:
+            key = key_bytes(value) if isinstance(value, _KEYS) else dumps(json_value(value)).encode()
+        except UnicodeEncodeError:
+            raise bad(item, f"its key, in {self.key_field}, is no text that UTF-8 has") from None
+        if key is not None and len(key) > MAX_KEY:
+            raise bad(item, f"its key, in {self.key_field}, has {len(key):,} bytes; a key has at most {MAX_KEY:,}")
+        return key
+
+
+_KEYS = (str, bytes, type(None))
+"""What is a key as it is, or none; anything else is one as JSON."""
 
 
 def _field(item: Item, name: str) -> Any:

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from epochal.errors import RecordTypeError, UsageError
+from epochal.protocol.wire import MAX_KEY
 
 
 def needs(module: str) -> Any:
@@ -39,6 +40,28 @@ def key_bytes(value: Any) -> bytes | None:
             return str(value).encode()
         case _:
             raise RecordTypeError(f"a key is text, bytes or an int, not {type(value).__name__}")
+
+
+def check_keys(column: Any, name: str) -> None:
+    """Raise `UsageError` that names the column, if it holds a text or bytes too long for a key."""
+    pc = needs("pyarrow.compute")
+    longest = pc.max(pc.binary_length(column)).as_py() or 0
+    if longest > MAX_KEY:
+        value = column.filter(pc.greater(pc.binary_length(column), MAX_KEY))[0].as_py()
+        raise too_long(name, "key", key_bytes(value) or b"", MAX_KEY)
+
+
+def too_long(name: str, what: str, value: bytes, most: int) -> UsageError:
+    """The error of a column with a key or topic that is too long, of which it shows the beginning."""
+    begin = value[:_SHOWN].decode(errors="replace")
+    return UsageError(
+        f"the {what} column {name!r} holds a {what} of {len(value):,} bytes, which begins with {begin!r}; a {what} has "
+        f"at most {most:,} bytes"
+    )
+
+
+_SHOWN = 60
+"""Bytes of a key or topic that an error shows."""
 
 
 def plain_type(kind: Any) -> Any:

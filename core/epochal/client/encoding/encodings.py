@@ -41,15 +41,18 @@ def _packed(records: Sequence[Any]) -> bytes:
     try:
         packed: bytes = _pack(records)
     except (TypeError, ValueError, OverflowError) as error:
-        _check_nesting(records)
+        _check_readable(records)
         raise RecordTypeError(f"a record cannot be written as msgpack: {error}") from None
     return packed
 
 
 def _encode_msgpack(records: Sequence[Any]) -> bytes:
     payload = _countable(_packed(records), records)
-    if len(payload) > MAX_NESTING and _is_deep(records, len(payload) - len(payload.translate(None, _HEADS))):
-        _check_nesting(records)
+    heads = len(payload) - len(payload.translate(None, _HEADS)) - 1
+    if heads and set(map(type, records)) <= {dict, list, tuple}:
+        heads -= len(records)  # one each
+    if heads and _may_be_refused(records):
+        _check_readable(records)
     if len(payload) > MAX_RECORDS and _LONG.search(payload) is not None:
         try:
             _decode_msgpack(payload)
@@ -58,8 +61,8 @@ def _encode_msgpack(records: Sequence[Any]) -> bytes:
     return payload
 
 
-_HEADS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
-"""The bytes with which maps and arrays begin in msgpack, and which occur within other values too."""
+_HEADS = bytes([*range(0x80, 0xA0), *range(0xC7, 0xCA), *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
+"""The bytes with which maps, arrays and extension types begin in msgpack, and which occur within other values too."""
 _LONG = re.compile(rb"\xdd\x00[\x0f-\xff]|\xdd\x01")
 """What the head of an array of more than `MAX_RECORDS` items begins with, in a payload that may be published."""
 
@@ -69,10 +72,10 @@ def _encode_json(records: Sequence[Any]) -> bytes:
         payload = json.dumps(records, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         if not isinstance(error, UnicodeError):
-            _check_nesting(records)
+            _check_readable(records)
         raise RecordTypeError(f"a record cannot be written as JSON: {error}") from None
-    if len(payload) > MAX_NESTING and _is_deep(records, payload.count(b"[") + payload.count(b"{")):
-        _check_nesting(records)
+    if payload.count(b"[") + payload.count(b"{") - 1 > MAX_NESTING and _may_be_refused(records):
+        _check_readable(records)
     return payload
 
 
@@ -82,41 +85,56 @@ _LISTS = (list, tuple)  # `list | tuple` would be made again for each value
 _FLAT = frozenset((str, bytes, int, float, bool, type(None)))
 
 
-def _is_deep(records: Sequence[Any], heads: int) -> bool:
-    """Whether a record may be nested too deep; `heads`: at least as many as there are lists and mappings in all.
+_EXTENSIONS = (msgpack.ExtType, msgpack.Timestamp)
 
-    Looks at one level of all records at once, and at none where `heads` settles it, so that it costs a third of what
-    msgpack does.
+
+def _may_be_refused(records: Sequence[Any]) -> bool:
+    """Whether a reader may refuse a record, for what `_check_readable` names.
+
+    Looks at one level of all records at once, which costs about what msgpack does; flat records of texts and small
+    numbers do not come here.
     """
     level: list[Any] = list(records)
     kinds = set(map(type, level))
-    if kinds <= {dict, list, tuple}:
-        heads -= len(level) - 1  # one each
-    if kinds <= _FLAT or heads <= MAX_NESTING + 1:
-        return False
-    for _ in range(MAX_NESTING):
-        mappings = level if kinds == {dict} else [value for value in level if isinstance(value, dict)]
-        lists = [] if kinds == {dict} else [value for value in level if isinstance(value, _LISTS)]
-        kinds = set(map(type, chain(chain.from_iterable(map(dict.values, mappings)), chain.from_iterable(lists))))
+    for _ in range(MAX_NESTING + 1):
         if kinds <= _FLAT:
             return False
-        level = [*chain.from_iterable(map(dict.values, mappings)), *chain.from_iterable(lists)]
+        if any(issubclass(kind, _EXTENSIONS) for kind in kinds):
+            return True
+        mappings = level if kinds == {dict} else [value for value in level if isinstance(value, dict)]
+        lists = [] if kinds == {dict} else [value for value in level if isinstance(value, _LISTS)]
+        if any(isinstance(key, _NO_KEYS) for key in set(chain.from_iterable(mappings))):
+            return True
+        kinds = set(map(type, chain(chain.from_iterable(map(dict.values, mappings)), chain.from_iterable(lists))))
+        level = (
+            [] if kinds <= _FLAT else [*chain.from_iterable(map(dict.values, mappings)), *chain.from_iterable(lists)]
+        )
     return True
 
 
-def _check_nesting(records: Sequence[Any]) -> None:
-    """Raise `RecordTypeError` that names the first record with too many lists and mappings within each other."""
+_NO_KEYS = (tuple, *_EXTENSIONS)
+"""What is a key in Python, and comes out of msgpack as none."""
+
+
+def _check_readable(records: Sequence[Any]) -> None:
+    """Raise `RecordTypeError` that names the first record that readers refuse, and why."""
     for index, record in enumerate(records):
         level, depth = [record], 0
-        while level := [value for value in level if isinstance(value, _NESTED)]:
-            depth += 1
+        while level:
+            if any(isinstance(value, _EXTENSIONS) for value in level):
+                raise RecordTypeError(f"record {index} has a value of an extension type, which readers do not take")
+            level = [value for value in level if isinstance(value, _NESTED)]
+            depth += bool(level)
             if depth > MAX_NESTING:
                 raise RecordTypeError(
                     f"record {index} has more than {MAX_NESTING} lists and mappings within each other, which readers "
-                    "need not take; make it flatter, or publish it as a text"
+                    "do not take; make it flatter, or publish it as a text"
                 )
-            values = (value.values() if isinstance(value, dict) else value for value in level)
-            level = list(chain.from_iterable(values))
+            keys = chain.from_iterable(value for value in level if isinstance(value, dict))
+            if (wrong := next((key for key in keys if isinstance(key, _NO_KEYS)), None)) is not None:
+                kind = type(wrong).__name__
+                raise RecordTypeError(f"record {index} has a {kind} as a key, which readers do not take")
+            level = list(chain.from_iterable(value.values() if isinstance(value, dict) else value for value in level))
 
 
 def _countable(payload: bytes, records: Sequence[Any]) -> bytes:
@@ -189,23 +207,10 @@ class _ArrowEncoder:
 
 
 def _decode_msgpack(payload: bytes) -> list[Any]:
-    try:
-        decoded = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, strict_map_key=False)
-    except TypeError:  # a list as a key: a tuple was written
-        decoded = msgpack.unpackb(
-            payload, max_array_len=MAX_RECORDS, strict_map_key=False, object_pairs_hook=_with_tuples_as_keys
-        )
+    decoded = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, max_ext_len=0, strict_map_key=False)
     if not isinstance(decoded, list):
         raise ValueError(f"a list of records was expected, not {type(decoded).__name__}")
     return decoded
-
-
-def _with_tuples_as_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    return {_key(key): value for key, value in pairs}
-
-
-def _key(value: Any) -> Any:
-    return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
 def _decode_bytes(payload: bytes) -> list[Any]:

@@ -14,7 +14,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from epochal.client.encoding.arrow_schemas import to_arrow
-from epochal.client.encoding.columns import is_alike, is_carried, key_bytes, leaves, maps, mixture, needs, uncarried
+from epochal.client.encoding.columns import (
+    check_keys,
+    is_alike,
+    is_carried,
+    key_bytes,
+    leaves,
+    maps,
+    mixture,
+    needs,
+    uncarried,
+)
 from epochal.client.encoding.encodings import MAX_RECORDS
 from epochal.client.encoding.plain_columns import check_members, plain_column
 from epochal.errors import TimeShapeError, UsageError
@@ -310,6 +320,8 @@ def _key_column(table: Any, name: str) -> Any:
     allowed = (types.is_string, types.is_integer, types.is_binary, types.is_fixed_size_binary, types.is_null)
     if not any(is_one(column.type) for is_one in allowed):
         raise UsageError(f"the key column {name!r} is {column.type}; a key is text, binary or an integer: cast it")
+    if types.is_string(column.type) or types.is_binary(column.type) or types.is_fixed_size_binary(column.type):
+        check_keys(column, name)
     return column
 
 

@@ -40,7 +40,7 @@ class Data:
 
     @property
     def key(self) -> bytes | None:
-        """The key that all its records were appended with; None for several, for none, or for one above 1,024 bytes."""
+        """The key that all its records were appended with; None for several, or for none."""
         return self._meta.key
 
     @property

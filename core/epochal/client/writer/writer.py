@@ -189,8 +189,9 @@ class Writer:
         Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`,
         `PayloadTooLarge`, `EpochAbortedError`, and `WriterFenced`, `WriterLost` or `StreamGone` when the session is
         over: then the batch may still be published; in the other cases nothing of it is. With `linger`, other parts of
-        a batch that was divided may be published: `abort(time)` to drop the epoch. `UsageError` for a source number
-        that does not rise, or where a writer, a stream or an append cannot have one.
+        a batch that was divided may be published: `abort(time)` to drop the epoch. `UsageError` for a key or a topic
+        above 1,024 bytes, for a source number that does not rise, or where a writer, a stream or an append cannot have
+        one.
         """
         at = self._check(time, records, key, topic)
         given = () if not headers else _checked_headers(headers)
@@ -356,6 +357,8 @@ class Writer:
             raise RecordTypeError("append takes a list (or tuple) of at least one record")
         if not (key is None or isinstance(key, bytes)):
             raise UsageError(f"a key is bytes, not {type(key).__name__}; encode it first")
+        if key is not None and len(key) > MAX_KEY:
+            raise UsageError(f"a key is at most {MAX_KEY:,} bytes, and one of {len(key):,} begins with {key[:40]!r}")
         if not isinstance(topic, bytes) or len(topic) > MAX_TOPIC:
             raise _wrong_topic(topic)
         if self._checks is not None and (fault := self._checks.fault(records)) is not None:
@@ -383,8 +386,6 @@ class Writer:
         clock = self._options.clock
         if key is None and not headers and trace is None and not clock and source is None:
             return None
-        if key is not None and len(key) > MAX_KEY:
-            key = None
         if trace is not None and key is None and not headers and not clock and source is None:
             return _of_trace(trace)
         ids, state = trace or (None, b"")
