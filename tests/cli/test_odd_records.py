@@ -5,6 +5,7 @@ import datetime
 import functools
 import json
 import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from tests.patience import PATIENCE
 
 import epochal
 from epochal.client.encoding.encodings import MAX_NESTING
+from epochal.local.child import console_script
 
 
 def nested(levels: int) -> str:
@@ -65,6 +68,20 @@ def test_a_value_that_cannot_be_written_is_named_and_nothing_of_its_file_is_publ
     assert f"{file}:3: a record cannot be written as msgpack" in result.err
     assert run("pub", stream, "--finish").status == 0
     assert run("sub", stream, "--since", "start", "--raw").out == ""
+
+
+def test_lines_of_standard_input_before_one_that_cannot_be_written_are_published(run, declared, catalog: str) -> None:
+    """Whatever their keys, so that the line that is named is the first that is missing."""
+    stream = declared("msgpack", segments=1)
+    lines = [{"k": "a"}, {"k": "b"}, {"k": "a", "n": 2**64}, {"k": "b", "n": 4}]
+    command = [console_script("epochal"), "pub", stream, "-t", "1", "--key-field", "k", "--catalog", catalog]
+    given = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    result = subprocess.run(command, input=given, capture_output=True, timeout=PATIENCE, check=False)
+    assert result.returncode == 2
+    assert b"2 records are published (up to standard input:2)" in result.stderr
+    assert b"error: standard input:3: a record cannot be written as msgpack" in result.stderr
+    assert run("pub", stream, "--finish").status == 0
+    assert run("sub", stream, "--since", "start", "--raw").out == '{"k": "a"}\n{"k": "b"}\n'
 
 
 @pytest.mark.parametrize("options", [("--epochs",), ()])
