@@ -11,7 +11,7 @@ from epochal.protocol.publisher.effects import Private, SendAnswers
 from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor, NewTopics
 from epochal.protocol.subscriber.effects import Began, Request
 from epochal.protocol.subscriber.follower import FollowerSettings
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import REMEMBERED_GAPS, Subscriber
 from epochal.protocol.subscriber.upstream_filter import FilterTimes
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter
@@ -136,6 +136,26 @@ def test_an_epoch_that_is_complete_before_all_segments_have_changed_goes_without
     stream.hear("1")
     assert stream.reader.epochs() == [(0, [b"a0"])]
     assert not stream.reader.machine.saw_whole(0)
+
+
+@pytest.mark.rule("E18", "F8")
+def test_what_was_given_whole_stays_so_whatever_is_wanted_later(wire_up):
+    stream = Stream(wire_up)
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0", b"a1"])]
+    whole = stream.reader.machine.saw_whole
+    stream.publish(1, b"b")
+    stream.change(BOTH, segments="0")
+    assert [whole(time) for time in (0, 1)] == [True, False]
+    stream.hear("1")
+    assert [whole(time) for time in (0, 1)] == [True, False]
+    stream.publish(2, b"a", b"b")
+    stream.writer.advance(3)
+    assert [whole(time) for time in (0, 1, 2, 3)] == [True, False, True, False]
+    for topics in [TopicFilter([b"a", b"b", b"%d" % n]) for n in range(2 * REMEMBERED_GAPS)]:
+        stream.reader.machine.change(topics)
+    assert [whole(time) for time in (0, 1, 2, 3)] == [True, False, True, False]
 
 
 @pytest.mark.rule("F8", "E14")

@@ -177,6 +177,27 @@ def test_what_was_aborted_stays_aborted_through_every_restart(wire_up: WireUp) -
     writer.machine.raise_failure()  # told once
 
 
+@pytest.mark.rule("E11", "E6")
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_one_publisher_lost_is_pending_at_no_other(wire_up: WireUp, acknowledged: bool) -> None:
+    """Also where the other one acknowledges its part of the epoch only later."""
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    writer.append("0", 3)
+    writer.append("1", 4)
+    if not acknowledged:
+        writer.hold_back("1")
+    writer.append("1", 3)
+    writer.cut("0")
+    wiring.start_publisher("0", 2, lower=[0], known_writers=["w"])
+    writer.connect("0")
+    if not acknowledged:
+        writer.let_through("1")
+    assert writer.machine.pending_epochs == (4,)
+    with pytest.raises(AppendsLost):
+        writer.machine.raise_failure()
+
+
 @pytest.mark.rule("E11", "E3")
 def test_a_writer_that_a_new_incarnation_went_on_without_is_lost_there(wire_up: WireUp) -> None:
     wiring = wire_up(segments="01")

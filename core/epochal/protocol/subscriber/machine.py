@@ -81,7 +81,7 @@ class Subscriber:
         self._filters: list[JoinFilter] = []
         self._seen_from = Antichain([shape.bottom])
         self._seen_before: deque[tuple[Antichain, Antichain]] = deque(maxlen=REMEMBERED_GAPS)
-        """At each gap, oldest first: the merged frontier, and what was seen whole of the times that it had passed."""
+        """At each gap or wider filter, oldest first: the frontier, and what was seen whole of the times before it."""
         self._aborted: set[Time] = set()
         """Aborted times that may still arrive."""
         self._untold: set[Time] = set()
@@ -300,9 +300,15 @@ class Subscriber:
 
     def _widen(self, before: TopicFilter) -> None:
         self._topics.widen(before, self._seen_from)
-        if self.ready:
-            self._seen_before.append((self._merged.frontier, self._seen_from))
+        self._remember_what_was_seen()
         self._seen_from = Antichain()  # until it is known from when on the new topics are there (E18)
+
+    def _remember_what_was_seen(self) -> None:
+        """What is complete by now was seen whole, or was not, whatever changes from here on."""
+        before, passed = self._seen_before, self._merged.frontier
+        # At the same frontier the first entry decides, so many changes at once push out none of the earlier ones.
+        if self.ready and not (before and before[-1][0] == passed):
+            before.append((passed, self._seen_from))
 
     def rejoined(self, name: str, rejoined: Rejoined) -> None:
         """The follower of `name` has changed its channel after `rejoined.state` (F8)."""
@@ -673,12 +679,8 @@ class Subscriber:
             self._drop_epoch(time, report=True)
 
     def _see_only(self, admitted: JoinFilter) -> None:
-        """Of other epochs something may be missing, delivered or not (E18).
-
-        What is complete by now was seen, or was not, whatever this leaves out.
-        """
-        if self.ready:
-            self._seen_before.append((self._merged.frontier, self._seen_from))
+        """Of other epochs something may be missing, delivered or not (E18)."""
+        self._remember_what_was_seen()
         seen = admitted.frontier(self.shape)
         self._seen_from = self._seen_from.join(seen)
         if (widening := self._topics.pending) is not None:

@@ -424,7 +424,7 @@ class WriterMachine:
 
     def _acknowledged(self, segment: str, lane: SegmentSession, ack: m.Ack) -> None:
         for ticket, append in lane.acknowledged(ack.number):
-            if append.time not in self._own_aborts:
+            if append.time not in self._aborted:
                 lane.touched.add(append.time)
             back = min(ack.number - append.number, ack.run - 1)
             position = m.Position(lane.incarnation, ack.seq - back)
