@@ -324,10 +324,17 @@ class CorruptLog(LogError):
 
 
 class LogFull(LogError):
-    """No space is left for the log; nothing was written, and the same write can be tried again once there is."""
+    """No space is left for the log; nothing was written, and the same write can be tried again once there is.
+
+    `number`: the operating system's (errno), which says whether the disk is full or a quota is used up.
+    """
 
     code = "log_full"
     retryable = True
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 class LogFailed(LogError):

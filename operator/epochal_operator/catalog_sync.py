@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from epochal.catalog_api.answers import SegmentInfo, StreamInfo
 from epochal.catalog_api.texts import show_time
+from epochal.catalog_api.verdicts import full_disk
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.blockers import HolderKind
@@ -39,6 +40,8 @@ class Concerns(NamedTuple):
     """Which epochs are aborted with a lost memory, and not past: in words, by segment (E11)."""
     waiting_segments: tuple[str, ...] = ()
     """Segments of which appends have waited for the catalog for too long (E11)."""
+    full_disks: tuple[str, ...] = ()
+    """Segments whose logs cannot be written, for the disk is full: in words (E10)."""
 
 
 NO_CONCERNS = Concerns()
@@ -183,7 +186,9 @@ def concerns_of(found: StreamInfo) -> Concerns:
     writers = {held.writer for held in found.held_back if held.kind == HolderKind.LOST and held.writer}
     lost = [(segment.id, ", ".join(map(show_time, segment.below))) for segment in found.segments if segment.below]
     epochs = tuple(f"segment {segment} up to {times}" for segment, times in lost)
-    return Concerns(tuple(sorted(writers)), epochs, tuple(each.id for each in found.segments if _waits(each)))
+    waiting = tuple(each.id for each in found.segments if _waits(each))
+    full = [full_disk(each.id, each.counters) for each in found.segments if each.publisher is not None]
+    return Concerns(tuple(sorted(writers)), epochs, waiting, tuple(each.cause for each in full if each is not None))
 
 
 def _waits(segment: SegmentInfo) -> bool:

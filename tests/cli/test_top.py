@@ -73,6 +73,8 @@ def snapshot(*streams: StreamInfo, readers: tuple[SubscriptionInfo, ...] = (), *
         (stream("a", held("parked", 9000.0, None, None)), Trouble.NONE),
         (stream("a", held("no_publisher", 1.0, None, None), publisher=None), Trouble.DOWN),
         (stream("a", counters={"waiting_seconds": 7.0}), Trouble.WAITING),
+        (stream("a", counters={"disk_full": 28, "disk_full_seconds": 0.1}), Trouble.FULL),
+        (stream("a", counters={"disk_full": 0, "disk_full_seconds": 0.0}), Trouble.NONE),
         (stream("a", held(seconds=100.0), publisher=None, phase="Complete"), Trouble.NONE),
     ],
 )

@@ -303,6 +303,21 @@ def test_appends_that_wait_for_the_catalog_are_a_concern_once_they_have_waited_f
     assert declared_of(waiting(**segment)).concerns.waiting_segments == expected
 
 
+@pytest.mark.rule("E10")
+def test_a_full_disk_is_a_concern_with_the_systems_reason() -> None:
+    def concerns(publisher: Owner | None = SERVES, **counters: float) -> tuple[str, ...]:
+        segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,), publisher=publisher, counters=counters)
+        return declared_of(StreamInfo("n", "a", "u", 1, "Ready", {}, segments=(segment,))).concerns.full_disks
+
+    words = "segment 0: its log cannot be written (No space left on device), and nothing is acknowledged"
+    assert concerns(disk_full=28, disk_full_seconds=9.0) == (words,), "the same all the time: status is written seldom"
+    assert concerns(disk_full=122, disk_full_seconds=9.0) == (
+        words.replace("No space left on device", "Disk quota exceeded"),
+    )
+    assert concerns(disk_full=0, disk_full_seconds=0.0) == ()
+    assert concerns(None, disk_full=28) == (), "what has no publisher is another concern"
+
+
 def waiting(
     seconds: float, reported: float | None = 0.0, size: int = 9, publisher: Owner | None = SERVES
 ) -> StreamInfo:

@@ -308,6 +308,16 @@ def test_a_stream_whose_appends_wait_for_the_catalog_is_degraded_unless_somethin
     assert told(seen(running(STREAM)))["Degraded"] == ("False", "AsExpected")
 
 
+@pytest.mark.rule("E10")
+def test_a_stream_whose_disk_is_full_is_degraded_and_says_why() -> None:
+    full: dict[str, Any] = {"full_disks": ("segment 0: its log cannot be written (No space left on device)",)}
+    assert told(seen(running(STREAM), **full, lost_writers=("w",)))["Degraded"] == ("True", "DiskFull")
+    (condition,) = [
+        item for item in status_of({}, seen(running(STREAM), **full))["conditions"] if item["type"] == "Degraded"
+    ]
+    assert "segment 0: its log cannot be written (No space left on device); give" in condition["message"]
+
+
 @pytest.mark.rule("E46")
 def test_a_stream_that_waits_for_lost_writers_is_degraded_until_none_is_left() -> None:
     waiting_for = seen(running(STREAM), lost_writers=("w1", "w2"))

@@ -177,7 +177,7 @@ def write_or_undo(disk: Disk, descriptor: int, buffers: Sequence[bytes], offset:
         disk.truncate(descriptor, offset)
         disk.sync(descriptor)
         if error.errno in NO_SPACE:
-            raise LogFull(f"no space for {sum(map(len, buffers))} bytes: {error.strerror}") from None
+            raise LogFull(f"no space for {sum(map(len, buffers))} bytes: {error.strerror}", error.errno) from None
         raise
 
 

@@ -135,8 +135,8 @@ class SegmentLog:
                 owner.leave()
                 raise
         except OSError as error:
-            kind = LogFull if error.errno in NO_SPACE else LogFailed
-            raise kind(f"{directory} cannot be opened: {error}") from error
+            words = f"{directory} cannot be opened: {error}"
+            raise (LogFull(words, error.errno) if error.errno in NO_SPACE else LogFailed(words)) from error
 
     @property
     def recovered(self) -> Recovery | None:

@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import os
 import time as wall
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeAlias
 
 import epochal
 from epochal.cli.bench.histogram import Histogram
@@ -68,13 +69,22 @@ async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
     return False
 
 
+Watch: TypeAlias = Callable[[epochal.Writer], AbstractAsyncContextManager[None]]
+"""What is around a writer while it is open."""
+
+
+def _unwatched(_: epochal.Writer) -> AbstractAsyncContextManager[None]:
+    return contextlib.nullcontext()
+
+
 @contextlib.asynccontextmanager
-async def _opened(client: epochal.Client, appends: Appends) -> AsyncIterator[tuple[epochal.Writer, Time]]:
+async def _opened(client: epochal.Client, appends: Appends, watch: Watch) -> AsyncIterator[tuple[epochal.Writer, Time]]:
     """An anonymous writer, and the first time to append at: one after the frontier, so in an epoch that is not begun.
 
     An epoch at the frontier may hold records of others, or be aborted.
     """
-    async with client.writer(appends.stream, clock=appends.clock, validate=False) as writer:
+    writer = client.writer(appends.stream, clock=appends.clock, validate=False)
+    async with watch(writer), writer:
         first = next_time(max(writer.held))
         assert first is not None, "a stream with one time only is refused before"
         await writer.advance(first)
@@ -131,12 +141,12 @@ class PubMeasure:
     _timed: set[asyncio.Task[None]] = field(default_factory=set)
     _shown: int = 0
 
-    async def run(self, client: epochal.Client) -> None:
+    async def run(self, client: epochal.Client, watch: Watch = _unwatched) -> None:
         """Append until it is time, or count, to end; raises what a writer raises."""
         appends = self.appends
         self._records = encodable(appends.encoding, [filler(appends.size)] * appends.batch)
         self._payload = _payload_size(appends.encoding, self._records)
-        async with _opened(client, appends) as (writer, first):
+        async with _opened(client, appends, watch) as (writer, first):
             self.way = writer.way
             self.result.first_time = first
             self._epochs = EpochSchedule(first, appends.epoch_seconds, EPOCH_BYTES)
@@ -318,13 +328,13 @@ class LatencyMeasure:
         self._recent = Histogram()
         """Since the last line of progress."""
 
-    async def run(self, client: epochal.Client) -> None:
+    async def run(self, client: epochal.Client, watch: Watch = _unwatched) -> None:
         """Append and read until all has arrived; raises what a writer or a subscription raises."""
         encoding, size = self._appends.encoding, self._appends.size
         _payload_size(encoding, encodable(encoding, [filler(size)]))  # this also loads what the encoding needs
         async with (
             client.subscribe(self._appends.stream, partial=True) as subscription,
-            _opened(client, self._appends) as (writer, first),
+            _opened(client, self._appends, watch) as (writer, first),
         ):
             await subscription.ready.wait()
             self.way = writer.way

@@ -18,6 +18,7 @@ from epochal.cli.commands.sub import read_since_option
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.output import print_document, print_table
 from epochal.cli.io.terminal import note
+from epochal.cli.io.waits import answers_awaited
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     CatalogOption,
@@ -189,7 +190,7 @@ async def _pub(name: tuple[str, str], options: _Options, output: BenchFormat, ur
     measure = PubMeasure(_appends(declared, options, batch=options.batch or BATCH))
     _warn(declared)
     async with connected(url, timeout) as client:
-        await measure.run(client)
+        await measure.run(client, lambda writer: answers_awaited(writer, declared.qualified, url, timeout))
     asked = {"record_bytes": measure.appends.size, "batch_records": measure.appends.batch}
     _print(declared, "pub", {**asked, "way": measure.way}, measure, output)
     return ExitStatus.INTERRUPTED if measure.interrupted else ExitStatus.OK
@@ -222,7 +223,7 @@ async def _latency(
     measure = LatencyMeasure(_appends(declared, options, rate=options.rate or RATE))
     _warn(declared)
     async with connected(url, timeout) as client:
-        await measure.run(client)
+        await measure.run(client, lambda writer: answers_awaited(writer, declared.qualified, url, timeout))
     _print(declared, "latency", {"record_bytes": options.size or SIZE, "way": measure.way}, measure, output)
     result = measure.result
     unsent, missing = result.expected - result.sent, result.sent - result.latency.count

@@ -5,6 +5,7 @@ import typer
 from epochal.catalog_api.answers import ChannelInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.texts import show_time
+from epochal.catalog_api.verdicts import DISK_FULL, DISK_FULL_SECONDS, full_disk
 from epochal.cli.commands.get import chosen
 from epochal.cli.commands.listed_kinds import STREAMS, relay_lag, relay_load, relay_path, stream_frontier
 from epochal.cli.io.documents import Document, stream_path
@@ -119,9 +120,15 @@ def _relay(item: Document) -> str:
 
 
 def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:
-    """What an operator reports as the condition Degraded, with its reason: lost writers that are waited for (E46)."""
+    """What an operator reports as the condition Degraded, with its reason.
+
+    Disks that are full, and lost writers that are waited for (E46).
+    """
+    full = [each for segment in stream.segments if (each := full_disk(segment.id, segment.counters))]
     lost = sorted({held.writer for held in stream.held_back if held.kind == HolderKind.LOST and held.writer})
-    return [("Degraded", f"WriterLost: it waits for {', '.join(lost)}")] if lost else []
+    said = [f"DiskFull: {each.words}" for each in full]
+    said += [f"WriterLost: it waits for {', '.join(lost)}"] if lost else []
+    return [("Degraded" if not number else "", words) for number, words in enumerate(said)]
 
 
 def _held_back(item: Document) -> list[tuple[str, str]]:
@@ -155,7 +162,7 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
     fields.extend(
         (_LABELS.get(key) or key.replace("_", " ").capitalize(), f"{value:,}")
         for key, value in sorted(segment.counters.items())
-        if isinstance(value, int | float)
+        if isinstance(value, int | float) and key not in (DISK_FULL, DISK_FULL_SECONDS)  # words say it above
     )
     fields.extend(("Channel" if not number else "", _channel(each)) for number, each in enumerate(segment.channels))
     return fields

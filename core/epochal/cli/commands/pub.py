@@ -8,6 +8,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from epochal.cli.io.output import parse_time
 from epochal.cli.io.sender import Counter, Interrupted, RecordGroup, RecordPlacement, RecordSender, encode
 from epochal.cli.io.signals import leaving
 from epochal.cli.io.terminal import note
+from epochal.cli.io.waits import answers_awaited
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     CatalogOption,
@@ -193,12 +195,13 @@ async def _pub(
         SendSpans("/".join(name)), options.wait, options.quiet,
     )  # fmt: skip
     try:
-        async with (
-            connected(url, timeout) as client,
-            client.writer(
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(connected(url, timeout))
+            writer = client.writer(
                 "/".join(name), writer_id=writer_id, linger=options.linger, clock=options.clock, validate=False
-            ) as writer,
-        ):
+            )
+            await stack.enter_async_context(answers_awaited(writer, "/".join(name), url, timeout))
+            await stack.enter_async_context(writer)
             with Counter(total, options.quiet) as counter:
                 ended = await sender.run(writer, sources, counter)
             after = "nothing was advanced or finished"

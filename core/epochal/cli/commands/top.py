@@ -53,6 +53,7 @@ Examples:
 \b
 TROUBLE, the worst first:
   down     a segment has no publisher
+  full     a segment's log cannot be written, its disk is full
   lost     the stream waits for a lost writer (progress.whenLost: hold)
   held     somebody holds the frontier for long, or is silent
   waiting  appends wait until the catalog has recorded their times

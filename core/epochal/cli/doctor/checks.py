@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.verdicts import full_disk
 from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, lease_state, relay_load
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import STYLES, hanging
@@ -217,9 +218,19 @@ def _check_stream(item: Document) -> list[Finding]:
     if without:
         seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
         return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
+    disks = [check_disk(name, segment) for segment in item["segments"]]
     held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()][:1]
     found = [check_held(name, holder, bool(item["writers"])) for holder in held]
-    return [finding for finding in (*found, check_channels(name, item["segments"])) if finding is not None]
+    return [finding for finding in (*disks, *found, check_channels(name, item["segments"])) if finding is not None]
+
+
+def check_disk(name: str, segment: Document) -> Finding | None:
+    """Whether the segment's log can be written."""
+    full = full_disk(segment["id"], segment.get("counters") or {})
+    if full is None:
+        return None
+    advice = "free space on that disk; appends go on by themselves then. Or let the stream retain less"
+    return fail("disk", f"{name}: {full.words}", f"{advice} (history.retention)")
 
 
 def check_channels(name: str, segments: Sequence[Document]) -> Finding | None:

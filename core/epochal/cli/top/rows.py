@@ -11,6 +11,7 @@ from typing import Any
 
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
 from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.verdicts import full_disk
 from epochal.cli.doctor.checks import check_held
 from epochal.cli.io.output import merge_frontiers
 from epochal.cli.top.rates import Rate, Segment, total
@@ -29,6 +30,8 @@ class Trouble(StrEnum):
 
     DOWN = "down"
     """A segment has no publisher: nothing is published or read there."""
+    FULL = "full"
+    """The log of a segment cannot be written: nothing that is published there is acknowledged."""
     LOST = "lost"
     """It waits for a lost writer (`progress.whenLost: hold`)."""
     HELD = "held"
@@ -153,6 +156,8 @@ def judge(stream: StreamInfo, slowest: Reader | None) -> Trouble:
         return slow
     if any(segment.publisher is None for segment in stream.segments):
         return Trouble.DOWN
+    if any(full_disk(segment.id, segment.counters) for segment in stream.segments):
+        return Trouble.FULL
     if any(held.kind == HolderKind.LOST for held in stream.held_back):
         return Trouble.LOST
     if any(check_held(stream.qualified, held, bool(stream.writers)) for held in stream.held_back):

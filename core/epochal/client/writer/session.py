@@ -137,6 +137,15 @@ class Session:
         return any(not task.done() for task in self._tasks)
 
     @property
+    def unanswered(self) -> tuple[int, ...] | None:
+        """What changes with every answer of a publisher, while something waits for one; else None."""
+        machine = self._machine
+        if machine is None or machine.over:
+            return None
+        opening = self._opening is not None and not self._opening.done()
+        return machine.answers if opening or machine.busy else None
+
+    @property
     def held(self) -> tuple[Time, ...]:
         """What the writer holds; while a session is opened again, what the one before held."""
         return tuple(self.machine.held) or self._earlier.held

@@ -195,6 +195,12 @@ class WriterMachine:
         return sum(len(lane.unacked) + len(lane.unsent) for lane in self._lanes.values())
 
     @property
+    def answers(self) -> tuple[int, ...]:
+        """Changes with each confirmation of a publisher: a shell sees by it whether any comes."""
+        acked = sum(lane.acked for lane in self._lanes.values())
+        return acked, len(self._moves), len(self._operations), self.outstanding
+
+    @property
     def busy(self) -> bool:
         """Whether an append or a move is not confirmed yet."""
         return bool(len(self._moves) or len(self._operations) or self.outstanding)

@@ -48,6 +48,8 @@ class Seen:
     """Which epochs a publisher without storage took with it, and may still be written at: text by segment (E11)."""
     waiting_segments: tuple[str, ...] = ()
     """Segments of which appends have waited for the catalog for too long (E11)."""
+    full_disks: tuple[str, ...] = ()
+    """Segments whose logs cannot be written, in words (E10)."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
@@ -216,6 +218,8 @@ def _degraded(seen: Seen) -> Verdict:
         return True, "CatalogUnavailable", seen.catalog_trouble
     if failing := [f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _trouble(pod, seen))]:
         return True, "PublisherFailing", ", ".join(failing)
+    if seen.full_disks:
+        return True, "DiskFull", f"{_some(seen.full_disks)}; give the volumes more space, or retain less"
     if seen.lost_writers:
         return True, "WriterLost", _lost(seen)
     if seen.lost_epochs:

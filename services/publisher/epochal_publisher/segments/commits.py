@@ -138,8 +138,7 @@ class CommitPipeline:
         """Try again later. Meanwhile readers are served up to the last durable event (E9)."""
         if store.full is None:
             logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
-        store.full = str(error)
-        store.no_space(commit)
+        store.no_space(commit, error)
         asyncio.get_running_loop().call_later(self._retry, self._write, store, commit)
 
 

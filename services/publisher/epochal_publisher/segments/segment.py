@@ -198,5 +198,6 @@ class HostedSegment:
                 "history_bytes": publisher.history.bytes,
                 "waiting_bytes": publisher.waiting_bytes,
                 "waiting_seconds": 0.0 if self.waiting_since is None else now - self.waiting_since,
+                **({} if self.store is None else self.store.full_counters),
             },
         )

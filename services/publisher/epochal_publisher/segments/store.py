@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.catalog_api.answers import StreamInfo
+from epochal.catalog_api.verdicts import DISK_FULL, DISK_FULL_SECONDS
 from epochal.errors import (
     ConfigError,
     CorruptLog,
@@ -93,8 +94,10 @@ class SegmentStore:
         self.commit: Commit | None = None
         self.begun = False
         """Whether `begin` was called. A publisher whose log is gone must first know with what state it begins."""
-        self.full: str | None = None
+        self.full: LogFull | None = None
         """Why nothing can be written now: the disk is full."""
+        self.full_since = 0.0
+        """Since when, in seconds of the process's clock."""
         self._may_lack = log.may_lack(relaxed=not always_sync)
         self.restored = self._restore()
         """The publisher's state at the end of the log; None for a new one."""
@@ -188,8 +191,11 @@ class SegmentStore:
             commit.steps.append(lambda: self._roll(checkpoint))
         return commit
 
-    def no_space(self, commit: Commit) -> None:
+    def no_space(self, commit: Commit, error: LogFull) -> None:
         """The disk is full: remove what is too old before the commit is tried again."""
+        if self.full is None:
+            self.full_since = monotonic()
+        self.full = error
         if not commit.steps or commit.steps[0] != self.log.retain:
             commit.steps.appendleft(self.log.retain)
 
@@ -236,6 +242,13 @@ class SegmentStore:
             logger.error("no log file can begin with the present state, the last one goes on: %s", error)
             return
         self.log.retain()
+
+    @property
+    def full_counters(self) -> dict[str, float]:
+        """What a report to the catalog says of the disk."""
+        full = self.full
+        seconds = 0.0 if full is None else monotonic() - self.full_since
+        return {DISK_FULL: 0 if full is None else full.number, DISK_FULL_SECONDS: seconds}
 
     # ---- reading, on any thread ----
 
