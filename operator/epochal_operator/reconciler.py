@@ -6,13 +6,13 @@ order of the calls, and what happens when one fails.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from epochal.errors import EpochalError, ManifestError, ProtocolError, Unavailable
-from epochal.kube.api import ApiError
+from epochal.kube.api import KINDS, ApiError
 from epochal.resources.cluster import (
     ClusterPlan,
     ClusterStream,
@@ -35,6 +35,39 @@ from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings
 
 logger = logging.getLogger("epochal.operator")
+
+
+_EVENTS_AFTER = 5
+"""Times the first pause: how often the events of claims without a volume are read."""
+_UNBOUND = frozenset(("ProvisioningFailed", "FailedBinding"))
+"""Reasons of events that say why there is no volume."""
+
+
+async def unbound(api: ThrottledApi, claims: Sequence[Object]) -> tuple[str, ...]:
+    """Why no volume is bound to claims, as their events say; of those of which nothing is said yet, nothing."""
+    found = []
+    for claim in claims[:_MOST_CLAIMS]:
+        metadata = claim["metadata"]
+        try:
+            events, _ = await api.list(
+                KINDS["Event"], metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}"
+            )
+        except ApiError as error:
+            if error.passes:
+                raise
+            logger.debug("the events of claims cannot be read: %s", error)
+            return ()
+        said = [event for event in events if event.get("reason") in _UNBOUND and event.get("message")]
+        if said:
+            newest = max(
+                said, key=lambda event: str(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
+            )
+            found.append(f"{metadata['name']} ({newest['reason']}: {' '.join(newest['message'].split())[:200]})")
+    return tuple(found)
+
+
+_MOST_CLAIMS = 5
+"""Claims whose events are read: those of one stream wait for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +118,8 @@ class Reconciler:
             return self.settings.retry_first
         if seen.wrong is not None and seen.wrong[0] == "Refused":
             return self.settings.retry_last
+        if seen.plan.pending:  # what becomes of claims is said in events, which are not watched
+            return min(self.settings.retry_first * _EVENTS_AFTER, wait or self.settings.retry_last)
         return wait
 
     async def _bring_about(self, stream: Object) -> Seen:
@@ -104,7 +139,8 @@ class Reconciler:
             return await self._go_on(stream, wrong=("Invalid", refused(error)))
         plan, refusals = await self._carry_out(stream, target, wanted, may_roll=not declared.trouble)
         wrong = ("Refused", refusals.message()) if refusals.refused else None
-        return self._complete(stream, target, declared, plan, wrong)
+        seen = self._complete(stream, target, declared, plan, wrong)
+        return replace(seen, unbound=await unbound(self.api, plan.pending)) if plan.pending else seen
 
     async def _go_on(self, stream: Object, wrong: tuple[str, str]) -> Seen:
         """As it was last declared well, while what is declared now is `wrong`: what is lost is made, nothing rolled."""

@@ -3,8 +3,9 @@
 import pytest
 
 from epochal.catalog_api.requests import Addresses, Finishing, Register
+from epochal.errors import ManifestError
 from epochal.resources.manifest import StreamManifest
-from epochal_catalog.domain.records import CounterRecord
+from epochal_catalog.domain.records import CounterRecord, StreamRecord
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
 
@@ -67,3 +68,17 @@ def test_only_the_very_same_request_repeats_a_registration() -> None:
     assert register(9701, segments=("0",)) > moved
     assert register(9701, segments=("0",)) == state.last_token
     assert register(9701, segments=("0",), instance="j") == state.last_token
+
+
+def test_what_can_never_run_is_refused_anew_and_stays_where_an_earlier_version_took_it() -> None:
+    document = manifest("a").to_document()
+    document["spec"]["history"] = {"storage": {"size": "1Gi"}, "retention": {"bytes": "2Gi"}}
+    never = StreamManifest.from_document(document)
+    state = CatalogState(ttl=10.0)
+    with pytest.raises(ManifestError, match="more than the volume has"):
+        Registry(state).apply(never, "u", "now")
+    state.commit([StreamRecord("u", "demo", "a", 1, never.to_document(), "then")], 0.0)
+    assert Registry(state).apply(never, "u2", "now").changes == ()
+    document["metadata"]["labels"] = {"team": "x"}
+    with pytest.raises(ManifestError, match="more than the volume has"):
+        Registry(state).apply(StreamManifest.from_document(document), "u", "now")

@@ -39,7 +39,7 @@ def test_the_operator_has_the_rights_that_it_needs_and_no_other():
         "relays": MANAGED,
         **{f"{each}/status": {"patch"} for each in ("streams", "relays")},
         **{f"{each}/finalizers": {"update"} for each in ("streams", "relays")},
-        "events": {"create"},
+        "events": {"create", "list"},
         **dict.fromkeys(CHILDREN, MANAGED),
     }
 

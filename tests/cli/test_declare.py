@@ -1,6 +1,7 @@
 """`apply` and `delete`: several files, directories, what would happen, what failed, what goes."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -23,6 +24,19 @@ def test_a_directory_stands_for_its_manifests(run, manifest, tmp_path: Path) -> 
     deleted = run("delete", "-f", tmp_path)
     assert deleted.out == "".join(f"stream demo/{name} deleted\n" for name in names)
     assert "demo/dir-one: its history goes, and with it 2 segments" in deleted.err
+
+
+def test_what_can_never_run_is_refused_before_anything_is_changed(run, manifest, tmp_path: Path) -> None:
+    (tmp_path / "fine.yaml").write_text(manifest("fine-beside"))
+    publishers = "  publishers: {resources: {limits: {memory: 16Mi}}}"
+    (tmp_path / "never.yaml").write_text(re.sub("  publishers: .*", publishers, manifest("never")))
+    for more in ([], ["--dry-run"]):
+        refused = run("apply", "-f", tmp_path, *more)
+        assert refused.status != 0
+        assert "Stream demo/never: spec.publishers.resources.limits.memory: no process of Epochal starts with" in (
+            refused.err
+        )
+    assert run("get", "stream", "demo/fine-beside").status == 3
 
 
 def test_what_is_wrong_names_its_file_and_changes_nothing(manifest, tmp_path: Path) -> None:

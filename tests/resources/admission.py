@@ -84,6 +84,8 @@ def _quantity(text: str) -> int:
     """Thousandths of a byte, so that what is no whole number compares too."""
     number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text).groups()  # type: ignore[union-attr]  # by the pattern
     whole, _, fraction = number.partition(".")
+    if unit == "m":
+        return int(whole)
     return parse_bytes(f"{whole}{fraction}{unit}") * 1000 // 10 ** len(fraction)
 
 
@@ -91,4 +93,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": _quantity,
     "isLessThan": lambda one, other: one < other,
     "isGreaterThan": lambda one, other: one > other,
+    "asApproximateFloat": lambda one: one / 1000,
 }

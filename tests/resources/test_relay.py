@@ -13,6 +13,7 @@ from tests.resources.test_crd import amounts, labels, nodes, section, sizes, tol
 
 from epochal.errors import ConfigError, ManifestError
 from epochal.resources.definitions import crd_text
+from epochal.resources.feasible import check_feasible
 from epochal.resources.relay import RelayManifest
 from epochal.resources.relay_crd import relay_crd
 from epochal_publisher.relay.settings import RelaySettings
@@ -29,7 +30,7 @@ def document(name: str = "near", **spec: Any) -> dict[str, Any]:
 
 def problems(found: dict[str, Any]) -> list[str]:
     try:
-        RelayManifest.from_document(found)
+        check_feasible(RelayManifest.from_document(found))
     except ManifestError as error:
         return [str(problem) for problem in error.problems]
     return []

@@ -233,8 +233,8 @@ annotations:
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
-# What happens is told on the Stream, or the Relay.
+# What happens is told on the Stream, or the Relay; why a claim has no volume is told in events only.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [create, list]
 {{- end }}

@@ -147,10 +147,16 @@ class Api:
             raise
         return found
 
-    async def list(self, kind: ResourceKind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
-        """All objects of a kind, in a namespace or everywhere, page after page; and the version of the list."""
+    async def list(
+        self, kind: ResourceKind, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> tuple[list[Object], str]:
+        """All objects of a kind, in a namespace or everywhere, page after page; and the version of the list.
+
+        `selector`: by labels; `fields`: by fields, such as `involvedObject.uid=...` of events.
+        """
         found: list[Object] = []
-        query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
+        chosen = {"labelSelector": selector, "fieldSelector": fields}
+        query = {"limit": str(PAGE), **{name: value for name, value in chosen.items() if value}}
         while True:
             answer = await self.request("GET", path_of(kind, namespace), query=query)
             # Items of a list do not carry their kind.

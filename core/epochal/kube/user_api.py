@@ -115,10 +115,12 @@ class UserApi(Api):
         with self._explaining(right_to("get", KINDS[kind], namespace)):
             return await super().get(kind, namespace, name)
 
-    async def list(self, kind: ResourceKind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
+    async def list(
+        self, kind: ResourceKind, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> tuple[list[Object], str]:
         """All objects of a kind, in a namespace or everywhere; and the version of the list."""
         with self._explaining(right_to("list", kind, namespace)):
-            return await super().list(kind, namespace, selector)
+            return await super().list(kind, namespace, selector, fields)
 
     async def create(self, item: Object) -> Object:
         """Make an object."""

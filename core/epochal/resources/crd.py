@@ -13,7 +13,20 @@ from epochal.resources.names import MAX_NAME
 from epochal.resources.quantities import format_bytes, format_duration
 from epochal.resources.schemas import MAX_FIELDS, MAX_TYPE
 from epochal.resources.schemas import MAX_NAME as MAX_FIELD_NAME
-from epochal.resources.spec import AMOUNT_PATTERN, DIRECT, RELAY_HOST_PATTERN, Fields, Object, StreamSpec, ValueFormat
+from epochal.resources.spec import (
+    ACCOUNT_PATTERN,
+    AMOUNT_PATTERN,
+    DIRECT,
+    LABEL_KEY_PATTERN,
+    LABEL_VALUE_PATTERN,
+    LEAST_MEMORY,
+    RELAY_HOST_PATTERN,
+    SUBDOMAIN_PATTERN,
+    Fields,
+    Object,
+    StreamSpec,
+    ValueFormat,
+)
 from epochal.web_origin import ORIGIN_PATTERN, USUAL_PORT_PATTERN
 
 GROUP, VERSION, KIND = "epochal.dev", "v1alpha1", "Stream"
@@ -116,6 +129,12 @@ SPEC_RULES = (
         ".history.durability",
     ),
     rule(
+        "!has(self.history.storage) || self.history.retention.mode == 'none' || self.history.durability == 'memory' ||"
+        " !quantity(string(self.history.retention.bytes)).isGreaterThan(quantity(string(self.history.storage.size)))",
+        "retention.bytes is more than the volume has (storage.size), which would be full before anything is dropped",
+        ".history.retention",
+    ),
+    rule(
         "!has(self.watermark) || self.watermark.noteTime != 'frontier' || self.time.shape == 'int'",
         "noteTime frontier needs time.shape int; use manual or wallclock",
         ".watermark",
@@ -134,6 +153,51 @@ SPEC_RULES = (
 )
 
 
+_LEAST = format_bytes(LEAST_MEMORY)
+_MEMORY = "has(self.{0}limits) && 'memory' in self.{0}limits"
+MODEL_RULES: dict[str, list[Object]] = {
+    "ResourcesSpec": [
+        rule(
+            f"!({_MEMORY.format('')}) || !quantity(string(self.limits['memory'])).isLessThan(quantity('{_LEAST}'))",
+            f"no process of Epochal starts with so little memory: limits.memory is at least {_LEAST}",
+            ".limits",
+        ),
+        rule(
+            "!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) ||"
+            " !quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))",
+            "a request is more than its limit",
+            ".requests",
+        ),
+    ],
+    "Toleration": [
+        rule(
+            "!(has(self.operator) && self.operator == 'Exists') || !has(self.value) || self.value == ''",
+            "a value has no meaning for the operator Exists; leave it out",
+            ".value",
+        ),
+        rule(
+            "(has(self.operator) && self.operator == 'Exists') || (has(self.key) && self.key != '')",
+            "a key is missing; give one, or operator Exists for every taint",
+            ".key",
+        ),
+        rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            "tolerationSeconds needs effect NoExecute",
+            ".tolerationSeconds",
+        ),
+    ],
+}
+"""The rules of parts, by the name of their model; `feasible` has the same."""
+
+
+def holds_memory(limits: str, bytes_: str) -> str:
+    """The rule that a limit of memory, if there is one in `limits`, holds so many bytes beside the code."""
+    return (
+        f"!({_MEMORY.format(limits)}) ||"
+        f" quantity(string(self.{limits}limits['memory'])).asApproximateFloat() >= {LEAST_MEMORY}.0 + {bytes_}"
+    )
+
+
 def name_rules(kind: str) -> tuple[Object, ...]:
     """The rules of names of objects of a kind."""
     return (
@@ -149,6 +213,17 @@ def name_rules(kind: str) -> tuple[Object, ...]:
     )
 
 
+HISTORY_IN_MEMORY = rule(
+    "(has(self.history.storage) && self.history.durability != 'memory') || self.history.retention.mode == 'none' || "
+    + holds_memory(
+        "publishers.resources.",
+        "quantity(string(self.history.retention.bytes)).asApproximateFloat() * (has(self.publishers.segmentsPerPod) &&"
+        " self.publishers.segmentsPerPod < self.segments ? double(self.publishers.segmentsPerPod) :"
+        " has(self.publishers.segmentsPerPod) ? double(self.segments) : 1.0)",
+    ),
+    "limits.memory does not hold the history that each publisher keeps in memory (retention.bytes of each segment)",
+    ".publishers.resources",
+)
 ROOT_RULES = (
     *name_rules("stream"),
     rule(
@@ -225,7 +300,10 @@ def _columns() -> list[Column]:
 
 
 def _root() -> Object:
-    spec = {**schema_of(StreamSpec, "What is declared about the stream."), "x-kubernetes-validations": list(SPEC_RULES)}
+    spec = {
+        **schema_of(StreamSpec, "What is declared about the stream."),
+        "x-kubernetes-validations": [*SPEC_RULES, HISTORY_IN_MEMORY],
+    }
     return root(
         KIND,
         "A stream of (time, record) pairs, served by publishers that the operator runs.",
@@ -270,6 +348,7 @@ def structural(shown: Object, models: Object) -> Object:
         case {"format": form}:
             shown |= _formatted(ValueFormat(form), shown)
         case {"properties": _}:
+            shown["x-kubernetes-validations"] = MODEL_RULES.get(shown.get("title", ""))
             shown |= {"properties": _properties(shown, models), "description": shown["description"].split("\n")[0]}
             del shown["additionalProperties"]
         case {"type": "array"}:
@@ -335,6 +414,14 @@ def _formatted(form: ValueFormat, shown: Object) -> Object:
                 "maxLength": MOST_TEXT,
                 "x-kubernetes-validations": [usual_port],
             }
+        case ValueFormat.ACCOUNT:
+            return {**plain, "pattern": f"^{ACCOUNT_PATTERN}$"}
+        case ValueFormat.STORAGE_CLASS:
+            return {**plain, "pattern": f"^{SUBDOMAIN_PATTERN}$"}
+        case ValueFormat.TAINT_KEY:
+            return {**plain, "pattern": f"^({LABEL_KEY_PATTERN})?$"}
+        case ValueFormat.LABEL_VALUE:
+            return {**plain, "pattern": f"^{LABEL_VALUE_PATTERN}$", "maxLength": 63}
         case ValueFormat.SCHEMA:
             raise AssertionError("the schema of a schema is written out")
 

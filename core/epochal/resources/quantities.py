@@ -54,11 +54,11 @@ def same_amount(one: str, other: str) -> bool:
     """
     if one == other:
         return True
-    parsed = _thousandths(one)
-    return parsed is not None and parsed == _thousandths(other)
+    parsed = thousandths(one)
+    return parsed is not None and parsed == thousandths(other)
 
 
-def _thousandths(amount: str) -> int | None:
+def thousandths(amount: str) -> int | None:
     """Thousandths of the unit, rounded up; None for what is not written in such a form."""
     match = _AMOUNT.fullmatch(amount)
     if match is None or match[3] not in _THOUSANDTHS:

@@ -16,6 +16,7 @@ from epochal.resources.spec import (
     MI,
     Bytes,
     Fields,
+    LabelValue,
     Metadata,
     Origin,
     ReferredName,
@@ -78,7 +79,7 @@ class RelaySpec(Fields):
     resources: ResourcesSpec = Field(
         default_factory=ResourcesSpec, description="What a relay's pod requests and may use at most."
     )
-    node_selector: dict[str, str] = Field(
+    node_selector: dict[str, LabelValue] = Field(
         default_factory=dict, max_length=32, description="Labels of the nodes on which relays may run."
     )
     tolerations: Annotated[tuple[Toleration, ...], Field(strict=False)] = Field(

@@ -1,6 +1,16 @@
 """The custom resource definition of a Relay, made as that of a Stream is."""
 
-from epochal.resources.crd import MOST_TEXT, Column, conditions, definition, name_rules, root, rule, schema_of
+from epochal.resources.crd import (
+    MOST_TEXT,
+    Column,
+    conditions,
+    definition,
+    holds_memory,
+    name_rules,
+    root,
+    rule,
+    schema_of,
+)
 from epochal.resources.relay import RelaySpec
 from epochal.resources.spec import DIRECT, Object
 
@@ -31,6 +41,11 @@ SPEC_RULES = (
         " !has(self.autoscaling) && (!has(self.replicas) || self.replicas <= 1)",
         "is the same for all relays; each needs an address of its own: put {pod} in it",
         ".advertise",
+    ),
+    rule(
+        holds_memory("resources.", "quantity(string(self.bufferBytes)).asApproximateFloat()"),
+        "limits.memory does not hold bufferBytes, which each relay keeps in memory",
+        ".resources",
     ),
 )
 ROOT_RULES = (

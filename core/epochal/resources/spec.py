@@ -32,6 +32,15 @@ HOUR, DAY = 3600.0, 86400.0
 AMOUNT_PATTERN = r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?"
 """Amounts of resources as Kubernetes writes them, in the units that people use."""
 _AMOUNT = re.compile(AMOUNT_PATTERN, re.ASCII)
+SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""Names of service accounts and storage classes (DNS-1123 subdomains)."""
+ACCOUNT_PATTERN = rf"(\*|{SUBDOMAIN_PATTERN})"
+_LABEL_PATTERN = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY_PATTERN = rf"({SUBDOMAIN_PATTERN}/)?{_LABEL_PATTERN}"
+LABEL_VALUE_PATTERN = rf"({_LABEL_PATTERN})?"
+"""Labels of nodes, and their taints."""
+LEAST_MEMORY = 64 * MI
+"""What a publisher or relay has taken before it serves anything: its code."""
 
 
 def _read_bytes(value: object) -> object:
@@ -88,6 +97,10 @@ class ValueFormat(StrEnum):
     RELAY_HOST = "relay host"
     ORIGIN = "origin"
     SCHEMA = "schema"
+    ACCOUNT = "account"
+    STORAGE_CLASS = "storage class"
+    LABEL_VALUE = "label value"
+    TAINT_KEY = "taint key"
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Note it in the schema."""
@@ -97,6 +110,7 @@ class ValueFormat(StrEnum):
 Bytes = Annotated[int, BeforeValidator(_read_bytes), PlainSerializer(format_bytes), ValueFormat.BYTES]
 Duration = Annotated[float, BeforeValidator(_read_duration), PlainSerializer(format_duration), ValueFormat.DURATION]
 Amount = Annotated[str, BeforeValidator(_check_amount), ValueFormat.AMOUNT]
+LabelValue = Annotated[str, ValueFormat.LABEL_VALUE]
 Name = Annotated[str, AfterValidator(check_name)]
 Namespace = Annotated[str, AfterValidator(check_namespace), ValueFormat.NAMESPACE]
 ShapeText = Annotated[str, AfterValidator(_check_shape), ValueFormat.SHAPE]
@@ -174,7 +188,7 @@ class StorageSpec(Fields):
     """The volume of a segment."""
 
     size: Bytes = Field(ge=MI, le=2**60, description="The size of each segment's volume, e.g. 10Gi. It can only grow.")
-    storage_class_name: str | None = Field(
+    storage_class_name: Annotated[str, ValueFormat.STORAGE_CLASS] | None = Field(
         default=None,
         min_length=1,
         max_length=253,
@@ -254,7 +268,7 @@ class PushSpec(Fields):
 class Account(Fields):
     """A service account; `*` stands for every one of the namespace. Without a namespace: that of the stream."""
 
-    service_account: str = Field(
+    service_account: Annotated[str, ValueFormat.ACCOUNT] = Field(
         min_length=1, max_length=253, description="The name of the account; * stands for every one of the namespace."
     )
     namespace: Namespace | None = Field(default=None, description="The account's namespace; the stream's when absent.")
@@ -285,11 +299,15 @@ class ResourcesSpec(Fields):
 class Toleration(Fields):
     """A taint of nodes that publisher pods tolerate, as in any pod."""
 
-    key: str | None = Field(default=None, max_length=317, description="The taint's key; absent: every key.")
+    key: Annotated[str, ValueFormat.TAINT_KEY] | None = Field(
+        default=None, max_length=317, description="The taint's key; absent: every key."
+    )
     operator: Literal["Exists", "Equal"] | None = Field(
         default=None, description="Whether the taint must have the value (Equal, the default) or any (Exists)."
     )
-    value: str | None = Field(default=None, max_length=63, description="The taint's value, for the operator Equal.")
+    value: Annotated[str, ValueFormat.LABEL_VALUE] | None = Field(
+        default=None, max_length=63, description="The taint's value, for the operator Equal."
+    )
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None, description="The taint's effect; absent: every effect."
     )
@@ -317,7 +335,7 @@ class PublishersSpec(Fields):
     resources: ResourcesSpec = Field(
         default_factory=ResourcesSpec, description="What a publisher pod requests and may use at most."
     )
-    node_selector: dict[str, str] = Field(
+    node_selector: dict[str, LabelValue] = Field(
         default_factory=dict, max_length=32, description="Labels of the nodes on which publishers may run."
     )
     tolerations: Annotated[tuple[Toleration, ...], Field(strict=False)] = Field(

@@ -226,7 +226,9 @@ class Node:
                 else:
                     return
 
-    async def say(self, pod: Object, *, ready: bool, state: Object, phase: str = "Running") -> None:
+    async def say(
+        self, pod: Object, *, ready: bool, state: Object, phase: str = "Running", last: Object | None = None
+    ) -> None:
         """Tell of a pod what a kubelet would."""
         [container] = pod["spec"]["containers"]
         told = {
@@ -239,7 +241,7 @@ class Node:
         status = {
             "phase": phase,
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-            "containerStatuses": [{**told, "state": state}],
+            "containerStatuses": [{**told, "state": state, "lastState": last or {}}],
         }
         await self._api.merge(pod, {"status": status}, part="/status")
 

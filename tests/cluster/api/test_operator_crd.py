@@ -12,6 +12,7 @@ from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.kubernetes import KubectlError, eventually
 from tests.cluster.harness.streams import stream
 from tests.resources import test_crd as offline
+from tests.resources import test_feasible as feasible
 from tests.resources import test_relay as relays
 from tests.resources.admission import admitted
 from tests.resources.test_cluster_children import PUBLISHERS
@@ -52,6 +53,17 @@ def dry(server: ApiServer, document: dict[str, Any]) -> str:
 def test_what_the_model_refuses_is_refused_here_too(server: ApiServer, what: str) -> None:
     with pytest.raises(KubectlError, match=r"invalid|unknown field|strict decoding|must be|Invalid value"):
         dry(server, offline.document(**offline.REFUSED[what]))
+
+
+@pytest.mark.parametrize("what", feasible.BY_BOTH)
+def test_what_can_never_run_is_refused_here_too(server: ApiServer, what: str) -> None:
+    with pytest.raises(KubectlError, match=r"is invalid"):
+        dry(server, feasible.BY_BOTH[what][0])
+
+
+@pytest.mark.parametrize("what", [*feasible.TAKEN, *feasible.ONLY_HERE])
+def test_what_may_run_is_taken(server: ApiServer, what: str) -> None:
+    assert "created" in dry(server, {**feasible.TAKEN, **feasible.ONLY_HERE}[what])
 
 
 def test_an_address_that_several_publishers_would_share_is_refused(server: ApiServer) -> None:

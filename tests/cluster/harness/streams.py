@@ -16,7 +16,7 @@ SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
 
 def stream(name: str, *, storage: bool = True, **spec: Any) -> dict[str, Any]:
     """The manifest of a stream of one segment with times of shape int and JSON records; `spec` says more."""
-    history = {"history": {"storage": {"size": "64Mi"}}} if storage else {}
+    history = {"history": {"storage": {"size": "64Mi"}, "retention": {"bytes": "32Mi"}}} if storage else {}
     least = {"time": {"shape": "int"}, "payload": {"encoding": "json"}, "publishers": {"resources": SMALL}}
     return {
         "apiVersion": "epochal.dev/v1alpha1",

@@ -33,6 +33,7 @@ from epochal.kube.api import Object
 from epochal.kube.cluster import in_cluster
 from epochal.kube.user_api import DeclaredObjects, NotThere
 from epochal.resources.documents import Manifest, load_manifests
+from epochal.resources.feasible import check_feasible
 from epochal.resources.manifest import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
 from epochal.resources.relay import RelayManifest
 
@@ -68,6 +69,7 @@ def apply(
     if not filename:
         raise typer.BadParameter("name a file of manifests: epochal apply -f FILE (or -f - for standard input)")
     manifests = read_manifests(filename, namespace)
+    check_feasible(*manifests)
     if target.chosen() is not None:
         run(apply_objects(manifests, dry_run, force))
     else:

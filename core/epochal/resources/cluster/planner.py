@@ -128,6 +128,8 @@ class ClusterPlan:
     """Fields of the manifest that the volumes are not as."""
     waiting_for_restart: tuple[str, ...] = ()
     """Pods that were made under other settings, for which none is replaced."""
+    pending: tuple[Object, ...] = ()
+    """Claims that no volume is bound to, and that no pod serves from."""
     behind: tuple[Object, ...] = ()
     """Of the outdated pods, those of an older release."""
     held: Held | None = None
@@ -158,6 +160,7 @@ class _Planning:
     waiting: list[str] = field(default_factory=list)
     not_in_effect: set[str] = field(default_factory=set)
     waiting_for_restart: list[str] = field(default_factory=list)
+    pending: list[Object] = field(default_factory=list)
     missing: set[tuple[str, str]] = field(default_factory=set)
     """What cannot be made now."""
 
@@ -213,6 +216,7 @@ def plan_cluster(
         count,
         tuple(sorted(planning.not_in_effect)),
         tuple(planning.waiting_for_restart),
+        tuple(planning.pending),
         tuple(behind),
     )
 
@@ -285,6 +289,8 @@ def _plan_one(planning: _Planning, item: Object) -> None:
         planning.waiting.append(" ".join(place))
         planning.missing.add(place)
     elif is_volume:
+        if _is_pending(planning, found):
+            planning.pending.append(found)
         planning.not_in_effect |= differing(item, found)
         if bigger := grown(item, found):
             planning.actions.append(Apply(bigger, found["metadata"]["uid"], "history.storage.size has grown"))
@@ -295,6 +301,13 @@ def _plan_one(planning: _Planning, item: Object) -> None:
 def _apply(item: Object, found: Object) -> Apply:
     reason, why = repair(item, found)
     return Apply(item, found["metadata"]["uid"], why, reason)
+
+
+def _is_pending(planning: _Planning, claim: Object) -> bool:
+    """Whether a claim waits for a volume; one that a pod serves from has one, whatever is still said of it."""
+    if claim.get("status", {}).get("phase") != "Pending":
+        return False
+    return not any(is_ready(pod) and _uses(pod, claim["metadata"]["name"]) for pod in planning.ours)
 
 
 def _lost_with(planning: _Planning, claim: str, found: Object | None) -> list[str]:

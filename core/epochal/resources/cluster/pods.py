@@ -169,6 +169,7 @@ def probes_and_security() -> Object:
         "startupProbe": _probe("/healthz", period=2, failures=60),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=2, failures=3),
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last words are in the status of the stream
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
 from epochal.resources.cluster.planner import ClusterPlan, Held, segments_of
-from epochal.resources.cluster.pod_state import is_ready, trouble
+from epochal.resources.cluster.pod_state import is_ready, trouble, waits_for
 from epochal.resources.cluster.stream import pod_selector
 from epochal.resources.crd import MOST_FRONTIER
 from epochal.resources.relay_crd import RELAY_KIND
@@ -50,6 +50,8 @@ class Seen:
     """Segments of which appends have waited for the catalog for too long (E11)."""
     full_disks: tuple[str, ...] = ()
     """Segments whose logs cannot be written, in words (E10)."""
+    unbound: tuple[str, ...] = ()
+    """Claims to which no volume can be bound, each with why."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
@@ -156,7 +158,12 @@ def _ready(seen: Seen) -> Verdict:
     if served == count:
         return True, "Serving", f"all {count} segments are served" if count > 1 else "the segment is served"
     waits = f"; waiting for the end of {', '.join(seen.plan.waiting)}" if seen.plan.waiting else ""
-    return False, "PublishersNotReady", f"{served} of {count} segments are served{waits}"
+    why = [f"{pod['metadata']['name']}: {said}" for pod in seen.plan.pods if (said := waits_for(pod))]
+    return (
+        False,
+        "PublishersNotReady",
+        f"{served} of {count} segments are served{waits}{f'; {_some(why)}' if why else ''}",
+    )
 
 
 def _progressing(seen: Seen) -> Verdict:
@@ -216,6 +223,8 @@ def _degraded(seen: Seen) -> Verdict:
         return True, *wrong
     if seen.catalog_trouble:
         return True, "CatalogUnavailable", seen.catalog_trouble
+    if seen.unbound:
+        return True, "VolumePending", f"no volume is bound to these claims: {_some(seen.unbound)}"
     if failing := [f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _trouble(pod, seen))]:
         return True, "PublisherFailing", ", ".join(failing)
     if seen.full_disks:

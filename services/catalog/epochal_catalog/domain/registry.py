@@ -17,6 +17,7 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import Time, TimeShape, from_json, less_equal, less_than, to_json
+from epochal.resources.feasible import check_feasible
 from epochal.resources.manifest import StreamManifest, check_new, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
@@ -97,7 +98,7 @@ class Registry:
         """Declare a stream, or change its declaration; the answer says whether the stream is new.
 
         A new stream gets `uid`. The same manifest again changes nothing. Raises `ReservedName`, `ImmutableField`, and
-        `ManifestError` for one that is too large.
+        `ManifestError` for one that is too large, or that can never run.
         """
         namespace, name = manifest.namespace, manifest.name
         check_name(namespace, name)
@@ -108,6 +109,7 @@ class Registry:
         entry, document = self.state.find(namespace, name), manifest.to_document()
         if entry is None:
             check_new(document)
+            check_feasible(manifest)
             segments = (
                 SegmentRecord(uid, str(index), span.lo, span.hi)
                 for index, span in enumerate(key_ranges(manifest.spec.segments))
@@ -120,6 +122,7 @@ class Registry:
         if document == entry.record.manifest:
             return Decision((), answer(False))
         check_new(document)
+        check_feasible(manifest)
         record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
         return self.write(answer(False), record)
 
