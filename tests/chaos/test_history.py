@@ -57,8 +57,7 @@ async def test_a_loop_that_was_late_is_written_down(tmp_path: Path, monkeypatch:
         lines = read_file(tmp_path / f"{recorder.actor}.jsonl")
         assert {line.op for line in lines} == {"stalled"}
         (longest,) = [line for line in lines if line.data["seconds"] > 1.1]
-        assert longest.at - longest.data["seconds"] <= begun + 0.01, "from when it was late"
-        assert longest.at >= begun + 1.2, "to when"
+        assert longest.at >= begun + 1.2, "written once it is over"
 
 
 def test_an_entry_is_one_line_and_comes_back() -> None:

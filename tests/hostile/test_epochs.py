@@ -139,9 +139,11 @@ def test_a_flood_of_filters_from_one_address_leaves_the_others_their_share(serve
         assert served.measured("feeds") <= FILTERS_OF_ADDRESS + HONEST_FILTERS, "those that nobody reads count as well"
 
 
-@pytest.mark.rule("E18", "S24")
-@pytest.mark.parametrize(("since", "form"), [("now", STREAM), ("start", STREAM), ("start", b"Accept: */*")])
-def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, since: str, form: bytes) -> None:
+NEVER_READ = [("now", STREAM), ("start", STREAM), ("start", b"Accept: */*")]
+
+
+def never_read(served: Served, since: str, form: bytes) -> int:
+    """Publish past readers that never read, and see that an honest one gets all. Returns by how much the relay grew."""
     size, count = 300_000, 40
     for _ in range(2 * count):
         served.publish(size)  # history: 24 MB
@@ -150,6 +152,7 @@ def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, sinc
         time = served.publish(size)
         while epoch(honest) < time:  # its filter was read before, and may not have handed out all by now
             pass
+        before = served.relay.rss()
         lines = [stack.enter_context(served.connect(receives=4096)) for _ in range(READERS_OF_ADDRESS)]
         for line in lines:
             line.sendall(get(f"since={since}&wait=20", form))
@@ -159,7 +162,24 @@ def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, sinc
             time = served.publish(size)
             assert epoch(honest) == time
             assert served.measured("ring_size_bytes") <= RING + size
+        grown = served.relay.rss() - before
         until(lambda: served.measured("readers") == 1)
+    return int(grown)
+
+
+@pytest.mark.rule("E18", "S24")
+@pytest.mark.parametrize(("since", "form"), NEVER_READ)
+def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, since: str, form: bytes) -> None:
+    never_read(served, since, form)
+
+
+@pytest.mark.clock
+@pytest.mark.rule("S24")
+@pytest.mark.parametrize(("since", "form"), NEVER_READ)
+def test_readers_that_never_read_cost_bounded_memory(served: Served, since: str, form: bytes) -> None:
+    grown = never_read(served, since, form)
+    print(f"{READERS_OF_ADDRESS} readers that do not read, {since}, {form.decode()}: {grown / MIB:.1f} MiB more")
+    assert grown < 96 * MIB, "with all of the history for each it would be 150 and more"
 
 
 SINCE = [
