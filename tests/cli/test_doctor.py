@@ -132,6 +132,8 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
         (stream(seconds=100), "warn"),
         (stream(seconds=20, silent=15), "warn"),
         (stream("parked", 9000, None), "ok"),
+        (stream("parked", 9000, None, segments=[segment(open_epochs=1)]), "warn"),
+        (stream("parked", 9, None, segments=[segment(open_epochs=1)]), "ok"),
         (stream("opening", 9000, None), "warn"),
         (stream("opening", 9000, None, writers=[]), "ok"),
         (stream("returning", 20), "warn"),
@@ -148,6 +150,16 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
 def test_streams(item: dict[str, Any], found: str) -> None:
     assert verdict(checks.check_streams([item])) == found
     assert checks.check_streams([item, stream(name="c")])[-1].seen.startswith("2 of 2" if found == "ok" else "1 of 2")
+
+
+def test_records_that_wait_where_nobody_is_left_are_named_with_what_to_do() -> None:
+    segments = [segment(open_epochs=1), {**segment(open_epochs=1), "id": "1"}]
+    (found, _) = checks.check_streams([stream("parked", 90, None, segments=segments), stream(name="c")])
+    assert found.seen == (
+        "a/b: records of 2 epochs wait, and nobody is left who could complete that: segment 0 stands at 4: it has had"
+        " no writer for 1m30s; the next that opens goes on from here"
+    )
+    assert found.advice == "open a writer that advances, such as: epochal pub a/b --advance T"
 
 
 def test_a_stream_whose_channels_are_taken_is_named_with_what_to_do() -> None:

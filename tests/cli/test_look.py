@@ -84,6 +84,22 @@ def test_namespaces(run, declared, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("describe", "stream", stream.removeprefix("demo/")).status == 3
 
 
+def test_records_that_wait_where_nobody_is_left_are_trouble(
+    run, declared, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1").status == 0
+    once_writers_have_left(run, stream)
+    item = json.loads(run("describe", "stream", stream, "-o", "json").out)
+    assert item["segments"][0]["counters"]["open_epochs"] == 1
+    assert "Trouble:" not in run("describe", "stream", stream).out, "another may come at once"
+    item["held_back"][0]["seconds"] = 61.0
+    print_stream(item, wide=False)
+    (line,) = [line for line in capfdbinary.readouterr().out.decode().splitlines() if line.startswith("Trouble:")]
+    assert "records of 1 epoch wait, and nobody is left" in line
+    assert line.endswith(f"epochal pub {stream} --advance T")
+
+
 def test_held_back_stands_at_the_top_in_the_words_of_the_document(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "3", "1").status == 0

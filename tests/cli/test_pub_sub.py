@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import time as clock
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE
 
+import epochal
 from epochal.local.child import console_script
 
 
@@ -108,6 +110,16 @@ def test_what_advance_leaves_open_is_said(run, declared) -> None:
     assert result.status == 0
     assert "time 3 stays open: --advance 3 promises no more before 3, not at it" in result.err
     assert "stays open" not in run("pub", stream, "-t", "3", "1", "--advance", "4").err
+
+
+def test_who_keeps_open_what_was_advanced_past_is_said(run, declared, catalog: str) -> None:
+    stream = declared("json", segments=2)
+    with epochal.connect_blocking(catalog) as client, client.writer(stream, writer_id="A"):
+        said = r"time 11 is not complete yet: writer A at segment [01] holds 0, last heard \d+\.\d s ago\n"
+        assert re.search(said, run("pub", stream, "-t", "11", "1", "--advance", "12").err)
+        assert "what is before 13 is not complete yet: writer A" in run("pub", stream, "--advance", "13").err
+        assert "complete" not in run("pub", stream, "-t", "20", "1", "--advance", "14", "--quiet").err
+    assert "complete" not in run("pub", stream, "-t", "21", "1", "--advance", "22").err
 
 
 def test_a_bad_line_of_standard_input_tells_what_was_published(declared, run, catalog: str) -> None:

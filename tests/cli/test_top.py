@@ -71,6 +71,8 @@ def snapshot(*streams: StreamInfo, readers: tuple[SubscriptionInfo, ...] = (), *
         (stream("a", held(), held(seconds=20.0, silent=15.0)), Trouble.HELD),
         (stream("a", held("lost", 1.0)), Trouble.LOST),
         (stream("a", held("parked", 9000.0, None, None)), Trouble.NONE),
+        (stream("a", held("parked", 9000.0, None, None), counters={"open_epochs": 2}), Trouble.HELD),
+        (stream("a", held("parked", 9.0, None, None), counters={"open_epochs": 2}), Trouble.NONE),
         (stream("a", held("no_publisher", 1.0, None, None), publisher=None), Trouble.DOWN),
         (stream("a", counters={"waiting_seconds": 7.0}), Trouble.WAITING),
         (stream("a", counters={"disk_full": 28, "disk_full_seconds": 0.1}), Trouble.FULL),

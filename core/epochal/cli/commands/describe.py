@@ -8,6 +8,7 @@ from epochal.catalog_api.texts import show_time
 from epochal.catalog_api.verdicts import DISK_FULL, DISK_FULL_SECONDS, full_disk
 from epochal.cli.commands.get import chosen
 from epochal.cli.commands.listed_kinds import STREAMS, relay_lag, relay_load, relay_path, stream_frontier
+from epochal.cli.doctor.checks import held_trouble
 from epochal.cli.io.documents import Document, stream_path
 from epochal.cli.io.output import flat, print_document, print_fields, show_age, show_frontier, show_share
 from epochal.cli.io.terminal import printable
@@ -90,6 +91,7 @@ def print_stream(item: Document, *, wide: bool) -> None:
             *_degraded(stream),
             ("Frontier", stream_frontier(item)),
             *_held_back(item),
+            *_trouble(stream),
             ("Writers", ", ".join(stream.writers) or "none open"),
             ("Subscriptions", str(item.get("subscriptions", "-"))),
             ("Created", f"{stream.created} ({show_age(stream.created)} ago)"),
@@ -136,6 +138,15 @@ def _held_back(item: Document) -> list[tuple[str, str]]:
     held = [HeldBack.from_json(holder).words for holder in item.get("held_back") or ()]
     first = "nothing: it is complete" if item["phase"] == "Complete" else "nothing reported"
     return [("Held back" if number == 0 else "", words) for number, words in enumerate(held or [first])]
+
+
+def _trouble(stream: StreamInfo) -> list[tuple[str, str]]:
+    """What `epochal doctor` would say of that, and `epochal top` calls held."""
+    counters = [segment.counters for segment in stream.segments]
+    found = held_trouble(stream.qualified, stream.held_back, bool(stream.writers), counters)
+    if found is None or stream.phase == "Complete":
+        return []
+    return [("Trouble", f"{found.seen.removeprefix(f'{stream.qualified}: ')}; {found.advice}")]
 
 
 def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple[str, str]]:

@@ -4,17 +4,20 @@
 summary at the end.
 """
 
+import contextlib
 import os
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from epochal.catalog_api.texts import show_time
 from epochal.cli.failures import ExitStatus
+from epochal.cli.io.holders import told, who_holds
 from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
 from epochal.cli.io.output import parse_time
 from epochal.cli.io.sender import Counter, Interrupted, RecordGroup, RecordPlacement, RecordSender, encode
@@ -219,6 +222,8 @@ async def _pub(
         raise ended
     if not options.quiet:
         _summarise(sender, options, "/".join(name), counter.seconds, advance)
+        if advance is not None and not options.finish:
+            await _say_who_holds(name, sender.times, advance, writer_id, url, timeout)
     return ExitStatus.OK
 
 
@@ -260,6 +265,28 @@ def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: fl
     if number and options.advance is None and not options.finish:
         which = "its epoch is" if times == 1 else "its latest epoch is" if options.in_order else "its epochs are"
         note(f"{which} not complete yet: `epochal pub {stream} --advance T` or --finish promises that no more comes")
+
+
+async def _say_who_holds(
+    name: tuple[str, str], times: Iterable[Time], advanced: Time, writer: str, url: str | None, timeout: float
+) -> None:
+    """Say who keeps a time open that this command has moved past: nothing of it is delivered before that."""
+    past = sorted(time for time in times if not less_equal(advanced, time))
+
+    def is_open(held: Time) -> bool:
+        return any(less_equal(held, time) for time in past) if past else not less_equal(advanced, held)
+
+    with contextlib.suppress(EpochalError):  # all is published, and whoever looks next sees what is wrong
+        async with open_catalog(url, timeout) as catalog:
+            held = await who_holds(catalog, name, is_open, writer)
+        if not held:
+            return
+        lowest = [each.time for each in held if each.time is not None]
+        still = [show_time(time) for time in past if any(less_equal(low, time) for low in lowest)]
+        which = f"what is before {show_time(advanced)} is"
+        if still:
+            which = f"time {still[0]} is" if len(still) == 1 else f"times {', '.join(still[:5])} are"
+        note(f"{which} not complete yet: {told(held)}")
 
 
 async def _check(

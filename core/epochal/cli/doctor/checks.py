@@ -3,7 +3,7 @@
 Probes collect these values, so that each judgement here can be read and tested without a network.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from shlex import quote
@@ -219,9 +219,10 @@ def _check_stream(item: Document) -> list[Finding]:
         seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
         return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
     disks = [check_disk(name, segment) for segment in item["segments"]]
-    held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()][:1]
-    found = [check_held(name, holder, bool(item["writers"])) for holder in held]
-    return [finding for finding in (*disks, *found, check_channels(name, item["segments"])) if finding is not None]
+    held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()]
+    counters = [segment.get("counters") or {} for segment in item["segments"]]
+    found = (held_trouble(name, held, bool(item["writers"]), counters), check_channels(name, item["segments"]))
+    return [finding for finding in (*disks, *found) if finding is not None]
 
 
 def check_disk(name: str, segment: Document) -> Finding | None:
@@ -247,8 +248,22 @@ def check_channels(name: str, segments: Sequence[Document]) -> Finding | None:
     return warn("channels", seen + others, f"{advice}; epochal describe stream {name} lists the channels")
 
 
-def check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
-    """Whether somebody should look. A stream without a writer is well: no one publishes. `begun`: one has opened."""
+def held_trouble(
+    name: str, held: Iterable[HeldBack], begun: bool, counters: Iterable[Mapping[str, Any]]
+) -> Finding | None:
+    """The first of what holds a stream back that somebody should look at: for `doctor`, `top` and `describe` alike.
+
+    `begun`: a writer has it open. `counters` are those of its segments.
+    """
+    waiting = sum(int(each.get("open_epochs") or 0) for each in counters)  # earlier versions do not count them
+    return next((found for each in held if (found := _check_held(name, each, begun, waiting)) is not None), None)
+
+
+def _check_held(name: str, held: HeldBack, begun: bool, waiting: int) -> Finding | None:
+    """Whether somebody should look at one holder.
+
+    A stream without a writer is well, as no one publishes; but not while records of `waiting` epochs wait there.
+    """
     seconds = held.seconds or 0.0
     words = f"{name}: {held.words}"
     match held.kind:
@@ -267,6 +282,10 @@ def check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
             return warn("held back", words.partition(" (progress.whenLost")[0], advice)
         case "opening" if seconds > HELD_LONG and begun:
             return warn("held back", words, "start the missing writers, or declare a smaller progress.minWriters")
+        case "parked" if seconds > HELD_LONG and waiting:
+            epochs = count(waiting, "epoch")
+            seen = f"{name}: records of {epochs} wait, and nobody is left who could complete that: {held.words}"
+            return warn("held back", seen, f"open a writer that advances, such as: epochal pub {name} --advance T")
         case "finishing" if seconds > HELD_LONG:
             return warn("held back", words, "the writers of the other segments have not finished")
         case _:

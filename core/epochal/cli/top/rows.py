@@ -12,7 +12,7 @@ from typing import Any
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.verdicts import full_disk
-from epochal.cli.doctor.checks import check_held
+from epochal.cli.doctor.checks import held_trouble
 from epochal.cli.io.output import merge_frontiers
 from epochal.cli.top.rates import Rate, Segment, total
 from epochal.client.subscriber.subscriber import MAX_WAITING_BYTES
@@ -35,7 +35,7 @@ class Trouble(StrEnum):
     LOST = "lost"
     """It waits for a lost writer (`progress.whenLost: hold`)."""
     HELD = "held"
-    """Somebody has held its frontier for so long that `epochal doctor` warns too."""
+    """Its frontier has been held for so long that `epochal doctor` warns too; perhaps by nobody, while records wait."""
     WAITING = "waiting"
     """Appends wait for the catalog."""
     SLOW = "slow"
@@ -160,7 +160,8 @@ def judge(stream: StreamInfo, slowest: Reader | None) -> Trouble:
         return Trouble.FULL
     if any(held.kind == HolderKind.LOST for held in stream.held_back):
         return Trouble.LOST
-    if any(check_held(stream.qualified, held, bool(stream.writers)) for held in stream.held_back):
+    counters = [segment.counters for segment in stream.segments]
+    if held_trouble(stream.qualified, stream.held_back, bool(stream.writers), counters):
         return Trouble.HELD
     if any(_number(segment.counters.get("waiting_seconds")) >= WAITING_LONG for segment in stream.segments):
         return Trouble.WAITING

@@ -196,6 +196,7 @@ class HostedSegment:
                 "channels": len(self.channels),
                 "coarse": self.server.coarse,
                 "history_bytes": publisher.history.bytes,
+                "open_epochs": publisher.progress.upper.count,
                 "waiting_bytes": publisher.waiting_bytes,
                 "waiting_seconds": 0.0 if self.waiting_since is None else now - self.waiting_since,
                 **({} if self.store is None else self.store.full_counters),

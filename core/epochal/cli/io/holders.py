@@ -1,0 +1,60 @@
+"""Who keeps times open that a command has just moved past: said at once, since its user waits for them to complete."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.texts import show_seconds, show_time
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.protocol.blockers import HolderKind
+from epochal.protocol.times import Time
+
+REPORTED_WITHIN = 3.0
+"""Seconds for which to wait for a report of every publisher: they report every second."""
+AGAIN = 0.1
+MOST_SAID = 3
+"""Holders that are named; the rest is counted."""
+
+
+async def who_holds(
+    catalog: CatalogClient, name: tuple[str, str], is_open: Callable[[Time], bool], writer: str
+) -> list[HeldBack]:
+    """Who, beside `writer`, holds a time that `is_open`, by reports that were made after this call.
+
+    Empty as soon as nobody does. Publishers that do not report are not waited for longer than `REPORTED_WITHIN`.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        stream = await catalog.get(*name)
+        passed = loop.time() - began
+        held = [each for each in stream.held_back if each.time is not None and is_open(each.time)]
+        fresh = all(
+            segment.reported is not None and segment.reported < passed
+            for segment in stream.segments
+            if segment.state == "open"
+        )
+        if not held or fresh or passed > REPORTED_WITHIN:
+            return [each for each in held if each.writer != writer and each.kind != HolderKind.RECORDING]
+        await asyncio.sleep(AGAIN)
+
+
+def told(held: Sequence[HeldBack]) -> str:
+    """The holders in words, each writer once.
+
+    >>> told([HeldBack("0", 0, "writer", "A", 9.0, 3.0), HeldBack("1", 0, "writer", "A", 9.0, 3.0)])
+    'writer A at segment 0 holds 0, last heard 3.0 s ago'
+    """
+    first: dict[tuple[str, str | None], HeldBack] = {}
+    for each in held:
+        first.setdefault((each.kind, each.writer), each)
+    named = [_words(each) for each in first.values()]
+    more = f"; and {len(named) - MOST_SAID} more" if len(named) > MOST_SAID else ""
+    return "; ".join(named[:MOST_SAID]) + more
+
+
+def _words(held: HeldBack) -> str:
+    if held.kind != HolderKind.WRITER or held.time is None:
+        return held.words
+    heard = "" if held.silent is None else f", last heard {show_seconds(held.silent)} ago"
+    return f"writer {held.writer} at segment {held.segment} holds {show_time(held.time)}{heard}"
