@@ -30,7 +30,7 @@ WAITS = {
 }  # fmt: skip
 """Calls that wait at most as long as a number at this position."""
 
-KEYWORDS = ("timeout", "patience", "wait")
+KEYWORDS: tuple[str, ...] = ("timeout", "patience", "wait")
 """Arguments, and parameters of helpers, that bound a wait, whoever is called."""
 
 PARAMETERS = (*KEYWORDS, "deadline", "limit", "longest", "most", "seconds", "within")
