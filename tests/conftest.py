@@ -167,17 +167,24 @@ class Services:
 
         return CatalogClient(self.url)
 
-    async def stream(self, shape: str = "int", encoding: str = "msgpack", segments: int = 1, **spec: Any) -> str:
-        """Declare a stream under a fresh name and wait for it; one process serves it unless `spec` changes that."""
+    async def stream(
+        self, shape: str = "int", encoding: str = "msgpack", segments: int = 1, dedicated: bool = False, **spec: Any
+    ) -> str:
+        """Declare a stream under a fresh name and wait for it; one publisher serves it unless `spec` changes that.
+
+        It shares its process with streams of other tests; for a test that looks at a process, or ends or stops one,
+        `dedicated` gives it processes of its own.
+        """
         name = f"s{next(_numbers)}"
-        spec = {"publishers": {"segmentsPerPod": segments}, "segments": segments, **spec}
+        publishers = {"segmentsPerPod": segments, **spec.pop("publishers", {}), "dedicated": dedicated}
+        spec = {"publishers": publishers, "segments": segments, **spec}
         spec = {"payload": {"encoding": encoding}, **spec, "time": {"shape": shape}}
         await self.declare(name, spec)
         async with self._catalog() as catalog:
             await catalog.lookup("test", name, wait=PATIENCE)
-        processes = -(-segments // spec["publishers"].get("segmentsPerPod", 1))
+        processes = -(-segments // publishers["segmentsPerPod"]) if dedicated else 0
         async with asyncio.timeout(PATIENCE):
-            while len(self.publishers(f"test/{name}")) < processes:  # noqa: ASYNC110 - the catalog may know it first
+            while len(self._publishers(f"test/{name}")) < processes:  # noqa: ASYNC110 - the catalog may know it first
                 await asyncio.sleep(0.01)
         return f"test/{name}"
 
@@ -202,7 +209,12 @@ class Services:
         return self._background.processes["catalog"]
 
     def publishers(self, stream: str) -> list[int]:
-        """Process ids of a stream's publishers, in the order of their segments."""
+        """Process ids of a dedicated stream's publishers, in the order of their segments."""
+        found = self._publishers(stream)
+        assert found, "only a dedicated stream has processes of its own"
+        return found
+
+    def _publishers(self, stream: str) -> list[int]:
         prefix = stream.replace("/", ".") + "-"
         found = self._background.processes.items()
         return [pid for name, pid in sorted(found) if name.startswith(prefix)]

@@ -68,13 +68,17 @@ class Bench:
         encoding: str = "bytes",
         history: Mapping[str, object] = MappingProxyType({}),
         push: Mapping[str, object] = MappingProxyType({}),
+        dedicated: bool = True,
     ) -> AsyncIterator[Served]:
-        """A stream of its own for one run, all its segments in one publisher; `history`, `push` as in a manifest."""
+        """A stream of its own for one run, all its segments in one publisher; `history`, `push` as in a manifest.
+
+        `dedicated`: in a process of its own, as on a cluster; without it, earlier versions read the manifest too.
+        """
         spec: dict[str, Any] = {
             "time": {"shape": "int"},
             "payload": {"encoding": encoding},
             "segments": segments,
-            "publishers": {"segmentsPerPod": segments},
+            "publishers": {"segmentsPerPod": segments, **({"dedicated": True} if dedicated else {})},
             "history": dict(history),
             "push": dict(push),
         }
@@ -90,6 +94,9 @@ class Bench:
             info = await client.catalog.lookup(NAMESPACE, name, wait=60)
             owners = {known.publisher.id for known in info.segments if known.publisher is not None}
             try:
-                yield Served(f"{NAMESPACE}/{name}", info, tuple(self.local.processes[owner] for owner in owners))
+                running = self.local.processes
+                shared = [pid for key, pid in running.items() if key.startswith("shared-")]
+                pids = [running[owner] for owner in owners if owner in running] or shared
+                yield Served(f"{NAMESPACE}/{name}", info, tuple(pids))
             finally:
                 await client.catalog.delete(NAMESPACE, name)

@@ -25,7 +25,7 @@ async def serve(streams: int) -> None:
         data = held.enter_context(tempfile.TemporaryDirectory())
         local = await held.enter_async_context(LocalMode(data=Path(data), port=0))
         bench = Bench(local, rounds=1, scale=1.0)
-        names = [(await held.enter_async_context(bench.stream("turns"))).name for _ in range(streams)]
+        names = [(await held.enter_async_context(bench.stream("turns", dedicated=False))).name for _ in range(streams)]
         say(catalog=bench.catalog, streams=names, code=epochal.__file__)
         async for _ in _orders():
             pass

@@ -294,6 +294,36 @@ async def test_only_the_holder_of_the_token_can_renew_or_leave(client: Any) -> N
     assert (await client.register("p", uid)).body["token"] > token
 
 
+@pytest.mark.rule("E12")
+async def test_leases_that_are_renewed_together_are_judged_each_by_itself(client: Any) -> None:
+    granted = {}
+    for name in "abcd":
+        uid = (await client.apply(f"demo/{name}")).body["uid"]
+        granted[name] = (await client.register(name, uid, name=f"demo/{name}")).body
+    uid = (await client.apply("demo/b")).body["uid"]
+    await client.register("b", uid, name="demo/b")  # supersedes
+    await client("DELETE", "/v1/streams/demo/c")
+
+    def lease(name: str, **report: Any) -> dict[str, Any]:
+        incarnation = granted[name]["segments"][0]["incarnation"]
+        reports = {"0": {"incarnation": incarnation, **report}} if report else {}
+        return {"publisher": name, "token": granted[name]["token"], "segments": reports}
+
+    asked = [lease("a", lower=[4]), lease("b", lower=[5]), lease("c"), lease("d", lower=["no time"])]
+    asked.append({"publisher": "nobody", "token": 1, "segments": {}})
+    answer = await client("PUT", "/v1/publishers", {"leases": asked})
+    renewed, *refused = answer.body["items"]
+    assert (answer.status, renewed["problem"], renewed["renewed"]["recorded"]) == (200, None, {"0": -1})
+    assert [item["problem"]["code"] for item in refused] == [
+        "superseded", "stream_gone", "invalid_request", "unknown_publisher"
+    ]  # fmt: skip
+    alone = [await client.renew(each["publisher"], each["token"], s0=each["segments"].get("0")) for each in asked[1:2]]
+    assert [each.body for each in alone] == [refused[0]["problem"]], "as it would be told alone"
+    lowers = [(await client.lookup(f"demo/{name}")).body["segments"][0]["lower"] for name in "abd"]
+    assert lowers == [[4], None, None]
+    assert (await client("PUT", "/v1/publishers", {"leases": []})).status == 422
+
+
 async def test_a_registration_must_name_what_exists(client: Any) -> None:
     assert (await client.register("p", "u")).code == "stream_not_found"
     uid = (await client.apply()).body["uid"]

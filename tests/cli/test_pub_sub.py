@@ -280,7 +280,7 @@ def test_since_a_time_a_number_and_a_frontier(run, declared) -> None:
 
 @pytest.mark.rule("E17")
 def test_what_was_lost_for_good_is_printed_while_no_epoch_comes_and_before_the_next(run, services) -> None:
-    stream = asyncio.run(services.stream(progress={"writerTimeout": "1s"}))
+    stream = asyncio.run(services.stream(progress={"writerTimeout": "1s"}, dedicated=True))
     (victim,) = services.publishers(stream)
     command = [console_script("epochal"), "sub", stream, "--since", "start", "--epochs", "--idle", "20"]
     with (

@@ -27,7 +27,7 @@ TOO_LARGE = [b"x" * (2 << 20)]
 @pytest.mark.rule("E4")
 @pytest.mark.parametrize("by", ["cancellation", "time-out"])
 async def test_an_open_that_is_given_up_holds_nothing_back(services, by: str) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT)
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT, dedicated=True)
     _, stopped = services.publishers(stream)
     async with (
         epochal.connect(services.url) as client,
@@ -57,7 +57,7 @@ async def test_an_open_that_is_given_up_holds_nothing_back(services, by: str) ->
 
 @pytest.mark.rule("E6")
 async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT)
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT, dedicated=True)
     _, stopped = services.publishers(stream)
     async with epochal.connect(services.url) as client, client.writer(stream) as holder:
         async with client.writer(stream, "w") as earlier:
@@ -87,7 +87,7 @@ async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(servi
 @pytest.mark.rule("E4")
 @pytest.mark.parametrize("how", ["close", "finish"])
 async def test_leaving_that_was_cancelled_goes_on_at_the_end_of_the_block(services, how: str) -> None:
-    stream = await services.stream()
+    stream = await services.stream(dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as sub:
         async with client.writer(stream) as writer:
@@ -115,7 +115,7 @@ async def test_leaving_that_was_cancelled_goes_on_at_the_end_of_the_block(servic
     [(0.0, "advance"), (0.0, "close"), (0.01, "flush"), (0.01, "the end of the block"), (60.0, "advance")],
 )
 async def test_the_failure_of_an_append_that_was_cancelled_is_told(services, linger: float, told_by: str) -> None:
-    stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
+    stream = await services.stream(history={"retention": {"bytes": "1Mi"}}, dedicated=True)
     (publisher,) = services.publishers(stream)
     told = pytest.raises(EpochTooLarge)
     async with epochal.connect(services.url) as client:
@@ -141,7 +141,7 @@ async def test_the_failure_of_an_append_that_was_cancelled_is_told(services, lin
 
 
 async def test_a_subscription_that_failed_before_it_was_ready_says_so(services) -> None:
-    stream = await services.stream()
+    stream = await services.stream(dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client:
         os.kill(publisher, signal.SIGSTOP)

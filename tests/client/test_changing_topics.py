@@ -99,7 +99,7 @@ async def test_epochs_have_all_of_a_topic_or_nothing_while_readers_change_what_t
 @pytest.mark.rule("F8", "F9")
 async def test_a_publisher_that_is_killed_and_a_cursor_with_other_topics_tear_no_epoch(services) -> None:
     spec: dict[str, Any] = {"push": {"initialFilter": "none"}, "history": {"storage": {"size": "1Gi"}}}
-    stream = await services.stream(segments=2, **spec)
+    stream = await services.stream(segments=2, **spec, dedicated=True)
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         async with client.subscribe(stream, topics=[b"a"]) as sub:
             await sub.ready.wait()

@@ -16,7 +16,7 @@ from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNo
 
 
 async def test_addresses(services) -> None:
-    stream = await services.stream(shape="(int, int)", encoding="json", segments=3)
+    stream = await services.stream(shape="(int, int)", encoding="json", segments=3, dedicated=True)
     async with CatalogClient(services.url) as catalog:
         directory = Directory(catalog, stream, wait=PATIENCE)
         with pytest.raises(StreamNotFound, match="looked up"):

@@ -183,7 +183,7 @@ async def until(events: AsyncIterator[object], kind: type) -> list[object]:
 
 @pytest.mark.rule("E11", "E17", "S19")
 async def test_what_the_death_of_a_publisher_looks_like(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, dedicated=True)
     victim, _ = services.publishers(stream)
     async with (
         epochal.connect(services.url) as client,

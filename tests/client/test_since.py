@@ -100,8 +100,8 @@ async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
     services, mode: dict[str, Any], history: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting(monkeypatch)
-    stream = await services.stream(segments=2, history=history)
-    pairs = await services.stream(shape="(int, int)", segments=2, history=history)
+    stream = await services.stream(segments=2, history=history, dedicated=True)
+    pairs = await services.stream(shape="(int, int)", segments=2, history=history, dedicated=True)
 
     async def told(name: str, since: str) -> list[Any]:
         async with asyncio.timeout(PATIENCE), client.subscribe(name, since=since, **mode) as sub:

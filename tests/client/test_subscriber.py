@@ -285,7 +285,7 @@ async def test_topics_change_while_so_much_waits_that_nothing_is_read(
 
 @pytest.mark.rule("S19")
 async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, dedicated=True)
     stopped, _ = services.publishers(stream)
     async with (
         epochal.connect(services.url) as client,
@@ -328,7 +328,7 @@ async def test_a_stream_that_is_gone(services) -> None:
 
 
 async def test_joining_and_leaving_leaves_nothing_behind(services) -> None:
-    stream = await services.stream(segments=2)
+    stream = await services.stream(segments=2, dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client:
         before = len(asyncio.all_tasks())

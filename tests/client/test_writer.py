@@ -227,7 +227,7 @@ async def test_leaving_by_an_exception_aborts(services) -> None:
 
 @pytest.mark.rule("E1")
 async def test_a_move_waits_for_appends_at_every_segment(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, dedicated=True)
     stopped, _ = services.publishers(stream)
     async with (
         epochal.connect(services.url) as client,
@@ -376,7 +376,7 @@ async def test_a_divided_batch_is_acknowledged_with_its_last_part(services) -> N
 
 
 async def test_appends_faster_than_they_are_taken(services) -> None:
-    stream = await services.stream()
+    stream = await services.stream(dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         os.kill(publisher, signal.SIGSTOP)
@@ -533,7 +533,7 @@ async def test_a_writer_comes_back_often_enough_not_to_be_given_up(services) -> 
 
 
 async def test_a_cancelled_append_leaves_nothing_behind(services) -> None:
-    stream = await services.stream()
+    stream = await services.stream(dedicated=True)
     (publisher,) = services.publishers(stream)
     before = len(asyncio.all_tasks())
     async with epochal.connect(services.url) as client:

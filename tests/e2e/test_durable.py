@@ -38,7 +38,7 @@ def kill(pids: list[int]) -> None:
 async def test_nothing_is_lost_or_doubled_when_every_publisher_is_killed_within_epochs(services, durability) -> None:
     """Faults 1 and 3. A process that is killed loses nothing that the kernel has, so `interval` is as good here."""
     history = {"storage": {"size": "1Gi"}, "durability": durability}
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, history=history)
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, history=history, dedicated=True)
     async with (
         epochal.connect(services.url) as client,
         client.subscribe(stream) as sub,
@@ -60,7 +60,7 @@ async def test_nothing_is_lost_or_doubled_when_every_publisher_is_killed_within_
 
 @pytest.mark.rule("E16", "E10")
 async def test_a_cursor_goes_on_behind_a_publisher_that_was_killed(services) -> None:
-    stream = await services.stream(**STORED)
+    stream = await services.stream(**STORED, dedicated=True)
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         for time in range(6):
             await writer.append(time, [time * 1000])
@@ -76,7 +76,7 @@ async def test_a_cursor_goes_on_behind_a_publisher_that_was_killed(services) -> 
 @pytest.mark.rule("E3", "E10")
 async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_aborted(services) -> None:
     """Its sessions and what it holds are in the log: the next incarnation waits for it, and no longer than that."""
-    stream = await services.stream(progress={"writerTimeout": "4s"}, **STORED)
+    stream = await services.stream(progress={"writerTimeout": "4s"}, **STORED, dedicated=True)
     script = (
         "import asyncio, sys, epochal\n"
         "async def main():\n"
@@ -104,7 +104,7 @@ async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_a
 
 @pytest.mark.rule("E7", "S20")
 async def test_a_complete_stream_stays_readable_after_its_publishers_were_killed(services) -> None:
-    stream = await services.stream(segments=2, **STORED)
+    stream = await services.stream(segments=2, **STORED, dedicated=True)
     async with epochal.connect(services.url) as client:
         async with client.writer(stream, writer_id="w") as writer:
             await writer.append(0, [0])
@@ -118,7 +118,7 @@ async def test_a_complete_stream_stays_readable_after_its_publishers_were_killed
 async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_bound(services) -> None:
     """Events of 60 kB, 20 MB in all, in a stream that keeps 4 MB: files of half a MB, of which the oldest go."""
     stream = await services.stream(
-        encoding="bytes", history={"storage": {"size": "1Gi"}, "retention": {"bytes": "4Mi"}}
+        encoding="bytes", history={"storage": {"size": "1Gi"}, "retention": {"bytes": "4Mi"}}, dedicated=True
     )
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         async with client.subscribe(stream, since="start") as sub:

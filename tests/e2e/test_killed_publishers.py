@@ -15,7 +15,7 @@ from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, Writ
 
 @pytest.mark.rule("E11", "E17", "E10")
 async def test_one_of_two_publishers_is_killed(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, dedicated=True)
     killed, _ = services.publishers(stream)
     async with (
         epochal.connect(services.url) as client,
@@ -72,7 +72,7 @@ async def _collect(sub: epochal.Subscription, into: list[Event]) -> None:
 
 @pytest.mark.rule("E11", "E17")
 async def test_every_publisher_is_killed_while_many_read_and_write(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 2})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 2}, dedicated=True)
     published: dict[int, set[str]] = {}
 
     async def write(client: epochal.Client, name: str) -> None:
@@ -127,7 +127,7 @@ async def test_every_publisher_is_killed_while_many_read_and_write(services) -> 
 
 @pytest.mark.rule("E8", "E12", "S19")
 async def test_a_publisher_that_stood_still_goes_on(services) -> None:
-    stream = await services.stream(segments=2, progress={"writerTimeout": "3s"})
+    stream = await services.stream(segments=2, progress={"writerTimeout": "3s"}, dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()

@@ -22,7 +22,7 @@ Seen = list[epochal.Epoch | epochal.EpochAborted]
 @pytest.mark.rule("E11", "E2", "E18")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records(services, how: signal.Signals) -> None:
-    stream = await services.stream(segments=1, progress={"minWriters": 2})
+    stream = await services.stream(segments=1, progress={"minWriters": 2}, dedicated=True)
     (publisher,) = services.publishers(stream)
     async with (
         epochal.connect(services.url) as client,
@@ -60,7 +60,7 @@ async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records
 
 @pytest.mark.rule("E20")
 async def test_a_complete_stream_of_which_nothing_is_left_is_not_taken_for_an_empty_one(services) -> None:
-    stream = await services.stream()
+    stream = await services.stream(dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client, asyncio.timeout(PATIENCE):
         async with client.writer(stream) as writer:
@@ -85,7 +85,7 @@ async def test_a_complete_stream_of_which_nothing_is_left_is_not_taken_for_an_em
 
 @pytest.mark.rule("E20")
 async def test_one_segment_that_lost_all_is_enough_for_no_epoch_to_be_whole(services) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, dedicated=True)
     first, _ = services.publishers(stream)
     async with epochal.connect(services.url) as client, asyncio.timeout(PATIENCE):
         async with client.writer(stream) as writer:
@@ -135,7 +135,7 @@ def _records(seen: Seen, time: int) -> list[list[str]]:
 @pytest.mark.rule("E11", "E15", "E17")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_halves_are_left_of_epochs_that_were_completed_and_not_yet_reported(services, how) -> None:
-    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, dedicated=True)
     async with (
         epochal.connect(services.url) as client,
         client.subscribe(stream, since="start") as live,

@@ -55,7 +55,7 @@ async def join(client: epochal.Client, stream: str, *, number: int) -> None:
 
 @pytest.mark.long
 async def test_joins_and_leaves(services) -> None:
-    stream = await services.stream(segments=2)
+    stream = await services.stream(segments=2, dedicated=True)
     (publisher,) = services.publishers(stream)
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="holder") as writer:
         await writer.append(0, ["x"], key=b"a")

@@ -42,7 +42,7 @@ async def test_a_cursor_of_the_lost_past_is_not_taken_for_one_of_the_new(tmp_pat
         await client.catalog.apply(DOCUMENT, "test", "s")
         before = (await client.catalog.lookup("test", "s", wait=PATIENCE)).segments[0].incarnation
         copy(database, saved)
-        os.kill(local.processes["test.s-0"], signal.SIGKILL)
+        os.kill(local.processes["shared-0"], signal.SIGKILL)
         while (await client.catalog.lookup("test", "s", wait=PATIENCE)).segments[0].incarnation == before:  # noqa: ASYNC110 - it is polled, not pushed
             await asyncio.sleep(0.05)
         async with client.subscribe("test/s") as sub, client.writer("test/s", writer_id="w") as writer:

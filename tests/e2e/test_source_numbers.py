@@ -90,7 +90,7 @@ async def test_four_writers_killed_at_random_publish_each_line_once(services, tm
     chance = random.Random(seed)
     print(f"seed {seed}")
     manifest = yaml.safe_load((EXAMPLE / "stream.yaml").read_text())
-    stream = await services.stream(**{**manifest["spec"], "shape": "int", "encoding": "json"})
+    stream = await services.stream(**{**manifest["spec"], "shape": "int", "encoding": "json"}, dedicated=True)
     gates = [Gate(f"gate-{letter}", PROGRAMS[n % 2], tmp_path, chance) for n, letter in enumerate("abcd")]
     lost = sorted(chance.sample(range(4 * HOURS * LINES), 2))
     async with asyncio.timeout(PATIENCE * 3), epochal.connect(services.url) as client, asyncio.TaskGroup() as group:

@@ -22,6 +22,8 @@ from epochal.local import LocalMode, LocalSettings
 QUICK = LocalSettings(poll_interval=0.05)
 SHORT = 0.7
 """Seconds in which a small process is ready, or has been killed."""
+DEDICATED = {"dedicated": True}
+ONE_SHARED = replace(QUICK, shared_processes=1)
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 
 
@@ -44,9 +46,9 @@ async def until_served(client: CatalogClient, incarnation: int = 1) -> StreamInf
             await asyncio.sleep(0.05)
 
 
-async def test_publishers_come_and_go_with_streams() -> None:
+async def test_dedicated_publishers_come_and_go_with_streams() -> None:
     async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
-        await client.apply(manifest(segments=3, publishers={"segmentsPerPod": 2}), "demo", "flights")
+        await client.apply(manifest(segments=3, publishers={"segmentsPerPod": 2, **DEDICATED}), "demo", "flights")
         stream = await until_served(client)
         owners = [segment.publisher.id for segment in stream.segments if segment.publisher is not None]
         assert owners == ["demo.flights-0", "demo.flights-0", "demo.flights-1"]
@@ -55,7 +57,7 @@ async def test_publishers_come_and_go_with_streams() -> None:
         await client.delete("demo", "flights")
         await until_ended(pids["demo.flights-0"], pids["demo.flights-1"])
         assert runs(pids["catalog"])
-        await client.apply(manifest(), "demo", "flights")
+        await client.apply(manifest(publishers=DEDICATED), "demo", "flights")
         assert (await until_served(client)).uid != stream.uid
         data, pids = local.data, local.processes
     assert not any(map(runs, pids.values()))
@@ -63,11 +65,11 @@ async def test_publishers_come_and_go_with_streams() -> None:
 
 
 async def test_one_publisher_serves_a_stream_where_it_is_not_said_how_many_segments_one_serves(tmp_path: Path) -> None:
-    apart = manifest("apart", segments=3, publishers={"segmentsPerPod": 1})
+    apart = manifest("apart", segments=3, publishers={"segmentsPerPod": 1, **DEDICATED})
     names = {"demo.apart-0", "demo.apart-1", "demo.apart-2", "demo.flights-0", "catalog"}
     async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
         await client.apply(apart, "demo", "apart")
-        await client.apply(manifest(segments=20), "demo", "flights")
+        await client.apply(manifest(segments=20, publishers=DEDICATED), "demo", "flights")
         stream = await until_served(client)
         assert [segment.publisher and segment.publisher.id for segment in stream.segments] == ["demo.flights-0"] * 20
         await client.lookup("demo", "apart", wait=PATIENCE)
@@ -82,8 +84,8 @@ async def test_a_publisher_of_many_segments_has_more_time_to_read_their_logs(mon
     monkeypatch.setattr(LocalMode, "_publisher_command", lambda *_: [sys.executable, "-S", "-c", slow])
     async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
         local.settings = replace(QUICK, start_timeout=SHORT)  # the catalog is there
-        await client.apply(manifest("one"), "demo", "one")
-        await client.apply(manifest(segments=20), "demo", "flights")
+        await client.apply(manifest("one", publishers=DEDICATED), "demo", "one")
+        await client.apply(manifest(segments=20, publishers=DEDICATED), "demo", "flights")
         async with asyncio.timeout(PATIENCE):
             while local._publishers.keys() != {"demo.one-0", "demo.flights-0"}:  # noqa: ASYNC110 - it looks by itself
                 await asyncio.sleep(0.02)
@@ -97,7 +99,7 @@ async def test_a_publisher_of_many_segments_has_more_time_to_read_their_logs(mon
 
 async def test_a_running_stream_goes_on_when_its_segments_are_divided_over_other_publishers(tmp_path: Path) -> None:
     spec: dict[str, Any] = {"segments": 3, **STORED}
-    layouts: list[dict[str, Any]] = [{}, {"segmentsPerPod": 1}, {"segmentsPerPod": 2}, {}]
+    layouts: list[dict[str, Any]] = [{}, {"segmentsPerPod": 1}, {"segmentsPerPod": 2, **DEDICATED}, {}]
     expected = [(time, list(range(30))) for time in range(10 * len(layouts))]
     async with (
         LocalMode(tmp_path, settings=QUICK) as local,
@@ -122,7 +124,7 @@ async def test_a_running_stream_goes_on_when_its_segments_are_divided_over_other
                     await catalog.apply(manifest(**{**spec, "segments": 6}), "demo", "flights")
             await writer.finish()
             assert await reading == expected
-        assert local.processes.keys() == {"catalog", "demo.flights-0"}
+        assert {name.rstrip("0123456789") for name in local.processes} == {"catalog", "shared-"}
         async with client.subscribe("demo/flights", since="start") as late:
             assert await read(late) == expected, "all of it is on the disk"
 
@@ -143,7 +145,7 @@ async def until_laid_out(client: CatalogClient, owners: list[str]) -> None:
 
 async def test_a_publisher_that_dies_is_replaced() -> None:
     async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
-        await client.apply(manifest(), "demo", "flights")
+        await client.apply(manifest(publishers=DEDICATED), "demo", "flights")
         before = await until_served(client)
         killed = local.processes["demo.flights-0"]
         os.kill(killed, signal.SIGKILL)
@@ -162,7 +164,7 @@ async def test_a_catalog_that_dies_is_replaced_and_publishers_go_on(tmp_path: Pa
         after = await until_served(client)
         assert after.uid == before.uid
         assert after.segments[0].incarnation == before.segments[0].incarnation, "the same publisher serves on"
-        assert local.processes["demo.flights-0"] == pids["demo.flights-0"]
+        assert local.processes["shared-0"] == pids["shared-0"]
         assert local.processes["catalog"] != pids["catalog"]
 
 
@@ -172,7 +174,7 @@ async def test_streams_are_there_again_the_next_time(tmp_path: Path) -> None:
         first = await until_served(client)
     assert not (tmp_path / "lock").exists()
     async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
-        assert local.processes.keys() == {"catalog", "demo.flights-0"}, "ready means that they are up"
+        assert local.processes.keys() == {"catalog", "shared-0"}, "ready means that they are up"
         second = await until_served(client, first.segments[0].incarnation + 1)
         assert second.uid == first.uid
 
@@ -247,7 +249,7 @@ async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) 
         for path in (tmp_path / "catalog").glob("catalog.sqlite*"):
             path.unlink()
         os.kill(before["catalog"], signal.SIGKILL)
-        await until_ended(before["demo.flights-0"])
+        await until_forgotten(local, "demo.flights-0")
         assert (await client.listing()).streams == ()
         new = manifest("other", **STORED)
         await client.apply(new, "demo", "other")
@@ -257,6 +259,13 @@ async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) 
             while other.exists():  # noqa: ASYNC110 - a directory announces nothing
                 await asyncio.sleep(0.02)
         assert any(logs.rglob("*.log")), "what the new catalog never knew stays"
+
+
+async def until_forgotten(local: LocalMode, publisher: str) -> None:
+    """Until nothing of a publisher is left."""
+    async with asyncio.timeout(PATIENCE):
+        while publisher in local._publishers or local._stopping:  # noqa: ASYNC110 - it looks by itself
+            await asyncio.sleep(0.01)
 
 
 async def until_relayed(client: CatalogClient, count: int) -> set[str]:
@@ -280,7 +289,7 @@ async def until_running(local: LocalMode, *names: str) -> dict[str, int]:
 
 async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
     async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
-        await client.apply(manifest(relays=2), "demo", "flights")
+        await client.apply(manifest(relays=2, publishers=DEDICATED), "demo", "flights")
         first = await until_relayed(client, 2)
         pids = await until_running(local, "catalog", "demo.flights-0", "demo.flights.relay-0", "demo.flights.relay-1")
         os.kill(pids["demo.flights.relay-1"], signal.SIGKILL)
@@ -299,7 +308,7 @@ async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
                 assert (await anext(reader.epochs())).time == 1
             assert set(reader.via.values()) == {"relay:flights"}
         kept = local.processes["demo.flights-0"]
-        await client.apply(manifest(relays=1), "demo", "flights")
+        await client.apply(manifest(relays=1, publishers=DEDICATED), "demo", "flights")
         await until_relayed(client, 1)
         assert local.processes["demo.flights-0"] == kept == pids["demo.flights-0"], "its publisher goes on"
         await client.delete("demo", "flights")

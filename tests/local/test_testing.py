@@ -36,7 +36,7 @@ def test_another_has_a_stream_of_its_own(epochal_stream, epochal_services):
     first, second = epochal_stream(), epochal_stream(shape="(int, int)")
     assert first != second
     assert asyncio.run(publish(first))
-    assert {name.partition("-")[0] for name in epochal_services.processes} <= {"catalog", "test.s"}
+    assert {name.partition("-")[0] for name in epochal_services.processes} <= {"catalog", "shared"}
 
 
 def test_from_a_loop(epochal_stream):

@@ -224,6 +224,7 @@ async def test_a_thousand_changes_while_pushes_are_dropped_and_publishers_and_re
         history=history,
         push={"bufferBytes": "64Ki", "initialFilter": "none"},
         progress={"minWriters": 2, "writerTimeout": "10m"},
+        dedicated=True,
     )
     relay = await relays.start(stream, id="relay-0", filter_linger=0.5)
     published, faults = Published(), Counter[str]()

@@ -259,7 +259,7 @@ def incarnation(sub: epochal.Subscription) -> int:
 async def test_a_publisher_that_dies_ends_the_run_and_nothing_half_is_delivered(
     services, relays: Relays, retention: str
 ) -> None:
-    stream = await services.stream(**NONE, history={"retention": {"mode": retention}})
+    stream = await services.stream(**NONE, history={"retention": {"mode": retention}}, dedicated=True)
     await relays.start(stream)
     (publisher,) = services.publishers(stream)
     async with (

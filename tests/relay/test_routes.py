@@ -74,7 +74,7 @@ async def test_who_loses_its_relay_goes_on_elsewhere(services, relays: Relays, h
 
 @pytest.mark.rule("F13")
 async def test_a_publisher_that_starts_again_keeps_readers_at_their_relay(services, relays: Relays) -> None:
-    stream = await services.stream()
+    stream = await services.stream(dedicated=True)
     await relays.start(stream, "eu")
     async with epochal.connect(services.url) as client, client.subscribe(stream, via="relay:eu") as sub:
         await sub.ready.wait()

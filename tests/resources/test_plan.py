@@ -1,5 +1,6 @@
 """The planner: layout, idempotence, and that applying a plan leads to what is declared."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from epochal.resources.plan import (
     Start,
     Stop,
     changes,
+    place,
     plan,
     plan_relays,
     publishers_of,
@@ -114,3 +116,27 @@ def test_no_relay_has_the_id_of_a_publisher() -> None:
     publishers = {item.id for each in (stream, namesake) for item in publishers_of(each)}
     relays = {item.id for each in (stream, namesake) for item in relays_of(each)}
     assert (len(publishers), len(relays), publishers & relays) == (2, 2, set())
+
+
+def publisher(name: str, segments: int = 1, *, dedicated: bool = False) -> PlannedPublisher:
+    return PlannedPublisher(name, "demo/x", "u", tuple(map(str, range(segments))), dedicated=dedicated)
+
+
+def test_publishers_are_placed_where_the_fewest_segments_are_and_stay_there() -> None:
+    first = [publisher("a", 4), publisher("b"), publisher("c"), publisher("own", dedicated=True), publisher("d", 3)]
+    placed = place(first, {}, 2)
+    assert placed == {"a": 0, "b": 1, "c": 1, "d": 1}
+    later = [publisher("e"), *first[1:]]
+    assert place(later, placed, 2) == {"b": 1, "c": 1, "d": 1, "e": 0}, "what runs is not moved"
+    assert place(first, placed, 1) == dict.fromkeys("abcd", 0), "there are fewer processes now"
+    with pytest.raises(ValueError, match="must be a process"):
+        place(first, {}, 0)
+
+
+@given(st.lists(st.integers(1, 5), max_size=40), st.integers(1, 6))
+def test_no_process_has_much_more_than_another(sizes: list[int], processes: int) -> None:
+    publishers = [publisher(f"p{number}", size) for number, size in enumerate(sizes)]
+    placed = place(publishers, {}, processes)
+    load = [sum(len(each.segments) for each in publishers if placed[each.id] == at) for at in range(processes)]
+    assert max(load) - min(load) <= 5
+    assert place(publishers, placed, processes) == placed

@@ -203,7 +203,7 @@ async def test_a_publisher_that_is_killed_behind_it_is_found_again_and_nothing_i
     services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start()
-    stream = await services.stream(history={"storage": {"size": "1Gi"}})
+    stream = await services.stream(history={"storage": {"size": "1Gi"}}, dedicated=True)
     async with client.writer(stream, writer_id="w") as writer:
         for number in range(300):
             writer.append_nowait(1, [number])
@@ -466,7 +466,7 @@ async def test_what_a_publisher_does_not_take_is_bounded_and_another_writer_gets
     services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start(held_bytes=64 * 2**20)
-    stuck, other = await services.stream(), await services.stream()
+    stuck, other = await services.stream(dedicated=True), await services.stream(dedicated=True)
     (pid,) = services.publishers(stuck)
     async with client.writer(other) as free, client.writer(stuck) as writer:
         os.kill(pid, signal.SIGSTOP)

@@ -191,6 +191,36 @@ class Renew(Request):
         return {"token": self.token, "segments": {name: report.to_json() for name, report in self.segments.items()}}
 
 
+MOST_TOGETHER = 256
+"""Leases in one request: of so many, the reports fit into the largest body that the catalog takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewOne(Request):
+    """One lease of several that are renewed together."""
+
+    publisher: Name
+    token: Count
+    segments: Annotated[dict[Annotated[str, Strict()], SegmentReport], Field(max_length=1024)] = field(
+        default_factory=dict
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent."""
+        return {"publisher": self.publisher, **Renew(self.token, self.segments).to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class RenewTogether(Request):
+    """A process that serves several streams is alive; each lease is judged by itself."""
+
+    leases: Annotated[list[RenewOne], Field(min_length=1, max_length=MOST_TOGETHER)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent."""
+        return {"leases": [lease.to_json() for lease in self.leases]}
+
+
 @dataclass(frozen=True, slots=True)
 class Finishing(Request):
     """A publisher's finishing mark; `number` rises with every change of mind within an incarnation (E7)."""

@@ -1,7 +1,8 @@
 """One service process that cannot outlive this one, and its log, which cannot fill the disk.
 
-A child is started, becomes ready, ends. Its standard input is a pipe to which nothing is written. The services exit
-when that pipe closes, and the kernel closes it even if this process is killed. What it prints goes to at most two log
+A child is started, becomes ready, ends. Its standard input is a pipe, to which nothing is written but orders to who
+takes some. The services exit when that pipe closes, and the kernel closes it even if this process is killed. What it
+prints goes to at most two log
 files, the current one and its predecessor, each of a limited size.
 """
 
@@ -11,7 +12,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from epochal.errors import ConfigError, TimedOut, Unavailable
@@ -55,6 +56,8 @@ def tail(path: Path, lines: int = 5) -> str:
 
 
 READY = b"ready "
+MAX_LINE = 4096
+"""Bytes that are kept of a line that has not ended yet."""
 KILL_WAIT = 5.0
 """Seconds that a killed process may take to end before we raise; longer means that the kernel cannot kill it now."""
 
@@ -71,14 +74,23 @@ def console_script(name: str) -> str:
 class Child:
     """A running process; made by `start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: BoundedLog) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, log: BoundedLog, on_line: Callable[[bytes], None] | None = None
+    ) -> None:
         self._process = process
+        self._on_line = on_line
+        self._printed = 0
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._output = asyncio.create_task(self._copy_output(log), name=f"output of {process.pid}")
 
     @classmethod
-    async def start(cls, command: Sequence[str], log: Path, log_bytes: int) -> "Child":
-        """Start `command`; what it prints goes to the file `log`, at most twice `log_bytes` of it."""
+    async def start(
+        cls, command: Sequence[str], log: Path, log_bytes: int, on_line: Callable[[bytes], None] | None = None
+    ) -> "Child":
+        """Start `command`; what it prints goes to the file `log`, at most twice `log_bytes` of it.
+
+        `on_line` is called with each line after the ready line, too.
+        """
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -86,7 +98,7 @@ class Child:
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C at the terminal must reach us only: we stop the children in order
         )
-        return cls(process, BoundedLog(log, log_bytes))
+        return cls(process, BoundedLog(log, log_bytes), on_line)
 
     @property
     def pid(self) -> int:
@@ -100,6 +112,20 @@ class Child:
                 return await asyncio.shield(self._ready)
         except TimeoutError:
             raise TimedOut(f"process {self.pid} was not ready within {timeout:g} s") from None
+
+    def send(self, line: bytes) -> None:
+        """Write one line to its standard input; lost where it has ended."""
+        if self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(line + b"\n")
+
+    def progress(self) -> float:
+        """What rises while it gets somewhere: seconds of processor time, and the bytes that it has printed."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
+            used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):  # no such file on other systems
+            used = 0.0
+        return used + self._printed
 
     async def ended(self) -> int:
         """Wait for its end; the exit status, negative for a signal."""
@@ -138,18 +164,22 @@ class Child:
         try:
             while chunk := await self._process.stdout.read(1 << 16):
                 log.write(chunk)
-                if not self._ready.done():
-                    head = self._find_ready(head + chunk)
+                self._printed += len(chunk)
+                if not self._ready.done() or self._on_line is not None:
+                    head = self._read(head + chunk)
         finally:
             log.close()
             if not self._ready.done():
                 self._ready.set_exception(Unavailable(f"process {self.pid} ended before it was ready"))
                 self._ready.exception()  # marks it as retrieved: perhaps no one waits for it
 
-    def _find_ready(self, head: bytes) -> bytes:
+    def _read(self, head: bytes) -> bytes:
         *lines, rest = head.split(b"\n")
         for line in lines:
-            if line.startswith(READY):
+            if self._ready.done():
+                if self._on_line is None:
+                    return b""
+                self._on_line(line)
+            elif line.startswith(READY):
                 self._ready.set_result(line.removeprefix(READY).decode(errors="replace").strip())
-                return b""
-        return rest[-4096:]
+        return rest[-MAX_LINE:]

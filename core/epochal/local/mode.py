@@ -12,7 +12,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -22,10 +22,23 @@ from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient, Listing
 from epochal.errors import ConfigError, EpochalError, Unavailable
 from epochal.local.child import console_script, tail
+from epochal.local.progress import Progress
 from epochal.local.removable_logs import StreamLogs
 from epochal.local.service import LocalSettings, Service
+from epochal.local.shared import SharedProcess, SharedPublisher
 from epochal.locks import FileLock, LockTaken
-from epochal.resources.plan import DesiredStream, PlannedPublisher, PlannedRelay, Start, Stop, plan, plan_relays
+from epochal.resources.plan import (
+    DesiredStream,
+    PlannedPublisher,
+    PlannedRelay,
+    Start,
+    Stop,
+    place,
+    plan,
+    plan_relays,
+    publishers_of,
+)
+from epochal.turns import Turns
 
 logger = logging.getLogger("epochal.local")
 
@@ -37,11 +50,17 @@ class LocalMode:
     """A running local mode while entered; `url` is its catalog.
 
     `data`: where everything is kept; None is a temporary directory, removed at the end. `port`: the catalog's; 0 is any
-    free one.
+    free one. `tell` is called with lines that say how far the start of many streams is.
     Raises `ConfigError` when the directory or the port is in use, `Unavailable` when the catalog does not start.
     """
 
-    def __init__(self, data: Path | str | None = None, port: int = 0, settings: LocalSettings | None = None) -> None:
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        port: int = 0,
+        settings: LocalSettings | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         self.settings = settings or LocalSettings()
         self.data = Path() if data is None else Path(data).absolute()
         self.url = ""
@@ -49,7 +68,12 @@ class LocalMode:
         self._port = port
         self._stack = contextlib.AsyncExitStack()
         self._catalog: Service | None = None
-        self._publishers: dict[str, tuple[PlannedPublisher, Service]] = {}
+        self._publishers: dict[str, tuple[PlannedPublisher, Service | SharedPublisher]] = {}
+        self._shared: dict[int, SharedProcess] = {}
+        self._placed: Mapping[str, int] = {}
+        self._turns = Turns(self.settings.starts, self.settings.start_turn)
+        self._progress = Progress(tell or logger.debug)
+        self._seen: tuple[str, int] | None = None
         self._relays: dict[str, tuple[PlannedRelay, Service]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._desired: dict[tuple[str, int], DesiredStream] = {}
@@ -84,12 +108,21 @@ class LocalMode:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Process ids by name: `catalog`, and the publishers and relays by their ids."""
-        services = {"catalog": self._catalog, **self._services}
+        """Process ids by name: `catalog`, `shared-0` and so on; dedicated publishers and relays by their ids."""
+        services = {"catalog": self._catalog, **{process.name: process for process in self._shared.values()}}
+        services |= {key: service for key, service in self._services.items() if isinstance(service, Service)}
         return {name: pid for name, service in services.items() if service is not None and (pid := service.pid)}
 
     @property
-    def _services(self) -> dict[str, Service]:
+    def served(self) -> tuple[int, int]:
+        """How many streams are served by all of their publishers now, and how many are declared."""
+        waiting = {planned.uid for planned, service in self._publishers.values() if not service.ready}
+        there = {planned.uid for planned, _ in self._publishers.values()}
+        wanted = {stream.uid for stream in self._desired.values() if stream.segments}
+        return len(wanted & (there - waiting)), len(wanted)
+
+    @property
+    def _services(self) -> dict[str, Service | SharedPublisher]:
         return {key: service for key, (_, service) in (*self._publishers.items(), *self._relays.items())}
 
     async def wait(self) -> None:
@@ -117,6 +150,11 @@ class LocalMode:
         data = ["--data", str(self.data / "streams")]
         return [console_script("epochal-publisher"), "serve", *arguments, *segments, *data, "--exit-with-stdin"]
 
+    def _shared_command(self) -> Sequence[str]:
+        return [
+            console_script("epochal-publisher"), "share", "--catalog", self.url, "--data", str(self.data / "streams")
+        ]  # fmt: skip
+
     def _relay_command(self, relay: PlannedRelay) -> Sequence[str]:
         arguments = ["--catalog", self.url, "--stream", relay.stream, "--name", relay.name]
         return [console_script("epochal-publisher"), "relay", *arguments, "--exit-with-stdin"]
@@ -133,24 +171,43 @@ class LocalMode:
             raise Unavailable(f"the catalog does not start; the end of {catalog.log}:\n{tail(catalog.log)}")
 
     async def _await_services(self) -> None:
-        """Wait for what serves the streams that were declared before, but not for ever: one may be unable to run."""
+        """Wait for what serves the streams that were declared before, as long as ever more of them are served."""
         assert self._loop_task is not None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.start_timeout):
-                await self._reconciled.wait()
-                for service in self._services.values():
-                    await service.was_ready.wait()
+        loop = asyncio.get_running_loop()
+        seen, deadline = -1, loop.time() + self.settings.start_timeout
+        while loop.time() < deadline:
+            if self._reconciled.is_set():
+                services = self._services.values()
+                ready = sum(service.was_ready.is_set() for service in services)
+                if ready == len(services):
+                    return
+                if ready > seen:
+                    seen, deadline = ready, loop.time() + self.settings.start_timeout
+            await asyncio.sleep(min(self.settings.poll_interval, 0.05))
 
     async def _reconcile_forever(self, client: CatalogClient) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
-                listing = await client.listing(self._logs.revision)
-                self._reconcile(listing.streams)
-                self._reconciled.set()
-                await self._collect(listing)
+                await self._look(client)
             except EpochalError as error:  # publishers go on while there is no catalog
                 logger.debug("the streams cannot be read: %s", error)
-            await asyncio.sleep(self.settings.poll_interval)
+            self._progress.look(*self.served, loop.time())
+            # Of many streams that change all the time, each look takes a while: at most a tenth of the time.
+            await asyncio.sleep(max(self.settings.poll_interval, 9 * (loop.time() - began)))
+
+    async def _look(self, client: CatalogClient) -> None:
+        """Read the streams, if anything in the catalog has changed, and carry out what follows."""
+        head = await client.head()
+        if head == self._seen and not self._stopping:
+            return
+        listing = await client.listing(self._logs.revision)
+        self._reconcile(listing.streams)
+        self._reconciled.set()
+        await self._collect(listing)
+        # What still stops holds up the removal of logs; the next look tries again.
+        self._seen = None if self._stopping else (listing.identity, listing.revision)
 
     def _reconcile(self, streams: Sequence[StreamInfo]) -> None:
         self._desired = {
@@ -158,6 +215,8 @@ class LocalMode:
         }
         desired = list(self._desired.values())
         relays = plan_relays(desired, [relay for relay, _ in self._relays.values()])
+        wanted = [publisher for stream in desired for publisher in publishers_of(stream)]
+        self._placed = place(wanted, self._placed, max(self.settings.shared_processes, 1))
         for relay in relays.stop:
             self._stop(relay.id)
         for action in plan(desired, [publisher for publisher, _ in self._publishers.values()]):
@@ -171,17 +230,34 @@ class LocalMode:
 
     def _start_relay(self, relay: PlannedRelay) -> None:
         log = self.data / "logs" / "relays" / f"{relay.id}.log"
-        service = Service(f"relay {relay.id}", lambda: self._relay_command(relay), log, self.settings)
+        name, command = f"relay {relay.id}", lambda: self._relay_command(relay)
+        service = Service(name, command, log, self.settings, turns=self._turns)
         self._relays[relay.id] = relay, service
         service.start(after=self._stopping.get(relay.id))
 
     def _start(self, publisher: PlannedPublisher) -> None:
+        service = self._dedicated(publisher) if publisher.dedicated else self._process_of(publisher).host(publisher)
+        self._publishers[publisher.id] = publisher, service
+        service.start(after=self._stopping.get(publisher.id))
+
+    def _dedicated(self, publisher: PlannedPublisher) -> Service:
         log = self.data / "logs" / "publishers" / f"{publisher.id}.log"
         # It reads the logs of its segments before it is ready, on one core: in turn, as far as time goes.
         settings = replace(self.settings, start_timeout=self.settings.start_timeout * len(publisher.segments))
-        service = Service(f"publisher {publisher.id}", lambda: self._publisher_command(publisher), log, settings)
-        self._publishers[publisher.id] = publisher, service
-        service.start(after=self._stopping.get(publisher.id))
+        name, command = f"publisher {publisher.id}", lambda: self._publisher_command(publisher)
+        return Service(name, command, log, settings, turns=self._turns)
+
+    def _process_of(self, publisher: PlannedPublisher) -> SharedProcess:
+        """The process that this publisher shares; started when it is the first one in it."""
+        number = self._placed[publisher.id]
+        process = self._shared.get(number)
+        if process is None:
+            name = f"shared-{number}"
+            log = self.data / "logs" / "publishers" / f"{name}.log"
+            process = SharedProcess(name, self._shared_command, log, self.settings, self._turns)
+            self._shared[number] = process
+            process.start()
+        return process
 
     def _stop(self, key: str) -> None:
         """Stop the publisher or the relay with this id."""
@@ -205,9 +281,11 @@ class LocalMode:
             del self._stopping[key]
 
     async def _stop_all(self) -> None:
-        for key in self._services:
-            self._stop(key)
-        await asyncio.gather(*self._stopping.values())
+        for key, service in self._services.items():
+            if isinstance(service, Service):
+                self._stop(key)
+        # The streams that share a process stop with it, in order.
+        await asyncio.gather(*self._stopping.values(), *(process.stop() for process in self._shared.values()))
 
 
 def _key(stream: StreamInfo) -> tuple[str, int]:
@@ -225,7 +303,10 @@ def _desired(stream: StreamInfo) -> DesiredStream:
     segments = tuple(segment.id for segment in stream.segments if segment.state == "open")
     spec = stream.declared().spec
     packed = spec.publishers.segments_per_pod or max(len(segments), 1)
-    return DesiredStream(stream.namespace, stream.name, stream.uid, segments, packed, relays=spec.relays)
+    return DesiredStream(
+        stream.namespace, stream.name, stream.uid, segments, packed,
+        relays=spec.relays, dedicated=spec.publishers.dedicated,
+    )  # fmt: skip
 
 
 def _check_packages() -> None:

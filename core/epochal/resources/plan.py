@@ -15,7 +15,8 @@ class DesiredStream:
     """A declared stream, as far as its publishers and relays depend on it.
 
     `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a
-    caller that cannot restart a publisher without loss keeps it constant.
+    caller that cannot restart a publisher without loss keeps it constant. `dedicated`: each publisher has a process or
+    pod of its own; else `place` says which process it shares.
     """
 
     namespace: str
@@ -25,6 +26,7 @@ class DesiredStream:
     segments_per_pod: int = 1
     generation: int = 1
     relays: int = 0
+    dedicated: bool = True
 
     @property
     def qualified(self) -> str:
@@ -41,6 +43,7 @@ class PlannedPublisher:
     uid: str
     segments: tuple[str, ...]
     generation: int = 1
+    dedicated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
             stream.uid,
             group,
             stream.generation,
+            stream.dedicated,
         )
         for index, group in enumerate(groups)
     ]
@@ -155,6 +159,31 @@ def plan(desired: Sequence[DesiredStream], observed: Sequence[PlannedPublisher])
     wanted = {publisher.id: publisher for stream in desired for publisher in publishers_of(stream)}
     found = _compared(wanted, observed)
     return [*map(Stop, found.stop), *map(Start, found.start), *map(Keep, found.keep)]
+
+
+def place(publishers: Iterable[PlannedPublisher], placed: Mapping[str, int], processes: int) -> Mapping[str, int]:
+    """The process that each of `publishers` shares, as a number below `processes`, by id; none for a dedicated one.
+
+    `placed`: where those are that run. They stay, because to move one would stop it; a new one goes where the fewest
+    segments are, the first process among equals. Raises `ValueError` for less than one process.
+
+    >>> a, b = (PlannedPublisher(each, "demo/x", "u", ("0",), dedicated=False) for each in "ab")
+    >>> place([a, b], {"a": 1}, 2)
+    {'a': 1, 'b': 0}
+    """
+    if processes < 1:
+        raise ValueError("there must be a process")
+    shared = [publisher for publisher in publishers if not publisher.dedicated]
+    found = {each.id: placed[each.id] for each in shared if placed.get(each.id, processes) < processes}
+    load = [0] * processes
+    for each in shared:
+        if each.id in found:
+            load[found[each.id]] += len(each.segments)
+    for each in shared:
+        if each.id not in found:
+            found[each.id] = load.index(min(load))
+            load[found[each.id]] += len(each.segments)
+    return found
 
 
 def changes(actions: Iterable[Action]) -> list[Stop | Start]:

@@ -326,6 +326,11 @@ class PublishersSpec(Fields):
         description="How many segments one publisher serves; on Kubernetes 1 where it is not given, in local mode all"
         " segments of the stream.",
     )
+    dedicated: bool = Field(
+        default=False,
+        description="Local mode: whether the stream has publisher processes of its own; by default streams share some."
+        " On Kubernetes every publisher has a pod of its own, and this has no effect.",
+    )
     advertise: str = Field(
         default="",
         max_length=253,

@@ -32,6 +32,19 @@ def answer(
     more: dict[str, Any] | None = None,
 ) -> web.Response:
     """A problem document, with the extra fields `more`; every 429 and 503 says when to try again."""
+    body = _document(status, code, detail, retryable, problems, more)
+    headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else None
+    return web.json_response(body, status=status, headers=headers, content_type=CONTENT_TYPE)
+
+
+def _document(
+    status: int,
+    code: str,
+    detail: str,
+    retryable: bool,
+    problems: list[dict[str, str]] | None,
+    more: dict[str, Any] | None,
+) -> dict[str, Any]:
     body: dict[str, Any] = {
         "type": f"urn:epochal:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -41,10 +54,13 @@ def answer(
         "retryable": retryable,
         **(more or {}),
     }
-    if problems:
-        body["problems"] = problems
-    headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else None
-    return web.json_response(body, status=status, headers=headers, content_type=CONTENT_TYPE)
+    return {**body, "problems": problems} if problems else body
+
+
+def document(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> dict[str, Any]:
+    """The document of `explain`, for an answer that has several."""
+    status, code, detail, retryable, wrong, more = _parts(error, statuses)
+    return _document(status, code, detail, retryable, wrong, more)
 
 
 def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> web.Response:
@@ -53,11 +69,16 @@ def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> 
     An error of no listed class is a bug here, and is answered with 500. The error's attribute `problems`, and the extra
     fields in its attribute `more`, go into the document.
     """
+    status, code, detail, retryable, wrong, more = _parts(error, statuses)
+    return answer(status, code, detail, retryable=retryable, problems=wrong, more=more)
+
+
+def _parts(
+    error: EpochalError, statuses: Mapping[type[EpochalError], int]
+) -> tuple[int, str, str, bool, list[dict[str, str]], dict[str, Any] | None]:
     status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
     wrong = [problem.to_json() for problem in getattr(error, "problems", ())]
-    detail = str(error).split("\n", 1)[0]
-    more = getattr(error, "more", None)
-    return answer(status, error.code, detail, retryable=error.retryable, problems=wrong, more=more)
+    return status, error.code, str(error).split("\n", 1)[0], error.retryable, wrong, getattr(error, "more", None)
 
 
 def from_http(error: web.HTTPException) -> web.Response:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import typer
@@ -135,13 +136,18 @@ def ids() -> tuple[str, str] | None:
     return (f"{context.trace_id:032x}", f"{context.span_id:016x}") if context.is_valid else None
 
 
+ABOUT: ContextVar[str] = ContextVar("about", default="")
+"""What the running task is for, where a process does one thing for many: each line of its log begins with it."""
+
+
 class Traced(logging.Formatter):
-    """A formatter that adds ` trace_id=... span_id=...` to a line that was written within a span."""
+    """A formatter that adds ` trace_id=... span_id=...` to a line that was written within a span, and `ABOUT`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One record; a stack trace, if there is one, comes after the ids."""
-        found = ids()
-        if found is not None:
+        found, about = ids(), ABOUT.get()
+        if found is not None or about:
             record = logging.makeLogRecord(vars(record))
-            record.msg, record.args = f"{record.getMessage()} trace_id={found[0]} span_id={found[1]}", ()
+            traced = "" if found is None else f" trace_id={found[0]} span_id={found[1]}"
+            record.msg, record.args = f"{about}{': ' * bool(about)}{record.getMessage()}{traced}", ()
         return super().format(record)

@@ -9,46 +9,18 @@ from typing import Self
 from aiohttp import web
 
 from epochal import errors
-from epochal.service import errors as shared
 from epochal.service.http import HttpServer
 from epochal.service.problems import explain
 from epochal_catalog import errors as own
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.routes import add_routes
+from epochal_catalog.api.statuses import STATUS
 from epochal_catalog.runtime.service import Catalog
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.runtime.telemetry import CatalogTelemetry
 from epochal_catalog.storage.store import CatalogStore
 
 _log = logging.getLogger("epochal.catalog")
-_STATUS: dict[type[errors.EpochalError], int] = {
-    errors.ManifestError: 422,
-    errors.SchemaMismatch: 409,
-    errors.TimeShapeError: 422,
-    errors.StreamNotFound: 404,
-    errors.StreamComplete: 409,
-    errors.WriterFenced: 409,
-    errors.StreamGone: 410,
-    errors.HistoryTruncated: 410,
-    errors.Superseded: 409,
-    errors.NoPublisher: 503,
-    own.ImmutableField: 409,
-    shared.InvalidRequest: 422,
-    shared.SegmentNotFound: 404,
-    own.UnknownPublisher: 404,
-    own.UnknownRelay: 404,
-    shared.UnknownSubscription: 404,
-    own.NotOwner: 409,
-    own.ReservedName: 409,
-    own.OtherStream: 409,
-    own.WriterNotFound: 404,
-    own.WriterNotLost: 409,
-    own.RevisionAhead: 409,
-    own.StoreUnavailable: 503,  # StoreFailed too
-    shared.Overloaded: 503,
-    shared.ShuttingDown: 503,
-}
-"""The HTTP status of each error (RFC 9457); the routes only raise errors."""
 
 
 class Server:
@@ -102,4 +74,4 @@ class Server:
 def _explain(error: errors.EpochalError) -> web.Response:
     if isinstance(error, own.StoreUnavailable):
         _log.error("%s", error)
-    return explain(error, _STATUS)
+    return explain(error, STATUS)

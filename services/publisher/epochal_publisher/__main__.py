@@ -50,6 +50,16 @@ def serve(
 
 
 @_app.command()
+def share(
+    catalog: Annotated[str | None, typer.Option(help="URL of the catalog.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory of the logs, for streams with storage.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+) -> None:
+    """Serve many streams, as local mode says on standard input, until it ends; for settings see `serve`."""
+    run("epochal-publisher", lambda stop: _share(stop, catalog, data, host))
+
+
+@_app.command()
 def sidecar(
     listen: Annotated[
         str | None, typer.Option(help="ipc://PATH, tcp://127.0.0.1:PORT. [default: ipc:///run/epochal/ingest.sock]")
@@ -125,6 +135,14 @@ async def _pass_on(stop: asyncio.Event, given: dict[str, Any]) -> int:
     return await serve_sidecar(settings, stop)
 
 
+async def _share(stop: asyncio.Event, catalog: str | None, data: Path | None, host: str | None) -> int:
+    from epochal_publisher.shared.process import serve_shared
+
+    _prepare()
+    _collect_rarely()
+    return await serve_shared(stop, catalog, data, host)
+
+
 async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     from epochal_publisher.segments.lease import find_mark
     from epochal_publisher.serving import EXIT_SUPERSEDED, serve_stream
@@ -141,7 +159,7 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
         )
         return EXIT_SUPERSEDED
     _collect_rarely()
-    return await serve_stream(settings, stop, ready=_print_ready)
+    return (await serve_stream(settings, stop, ready=_print_ready)).code
 
 
 def _print_ready(addresses: Mapping[str, str]) -> None:

@@ -64,9 +64,13 @@ class PublisherProcess:
 
     `over` is the reason why this process takes nothing any more: another process owns the segments, the stream is
     gone, its log has failed, or the catalog refuses its reports.
+
+    `context`: that of a process that serves other streams too; None for one of its own.
     """
 
-    def __init__(self, settings: Settings, lease: PublisherLease) -> None:
+    def __init__(
+        self, settings: Settings, lease: PublisherLease, context: "zmq.Context[zmq.Socket[bytes]] | None" = None
+    ) -> None:
         self.settings = settings
         self._lease = lease
         self.counters = ProcessCounters()
@@ -80,8 +84,10 @@ class PublisherProcess:
         self._draining = False
         self.http_closing = False
         self.encoding = "bytes"
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.max_sockets = 64
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context() if context is None else context
+        self._shares = context is not None
+        if not self._shares:
+            self._context.max_sockets = 64
         self.discarded = (self._new_discarded(), self._new_discarded())
         self._ingest = Ingest(self.segments)
         self._requests = Requests(self.segments)
@@ -97,7 +103,7 @@ class PublisherProcess:
             self._ingest.router = self._router("ingest", self._ingest)
             self._requests.router = self._router("requests", self._requests)
         except zmq.ZMQError as error:
-            self._context.destroy(0)
+            self._abandon()
             raise Unavailable(f"cannot listen on {settings.host}: {error}") from error
         self._delivery = Delivery(self._events, self._requests.router, self.counters)
         self._sockets: tuple[Socket, ...] = (
@@ -106,6 +112,16 @@ class PublisherProcess:
             self._events.socket,
         )
         self._alive = monotonic()
+
+    def _abandon(self) -> None:
+        """Close what there is of the sockets."""
+        if not self._shares:
+            self._context.destroy(0)
+            return
+        for owner, name in ((self, "_events"), (self._ingest, "router"), (self._requests, "router")):
+            made: Events | Router | None = getattr(owner, name, None)
+            if made is not None:
+                made.socket.close()
 
     def _refuse_join(self, nonce: bytes) -> None:
         """Any segment answers it with `Refused`."""
@@ -173,20 +189,24 @@ class PublisherProcess:
     # ---- time ----
 
     async def keep_time(self) -> None:
-        """Tick for ever. Everything that arrived is read before any writer is judged silent (E8)."""
+        """Tick for ever."""
         while True:
             await asyncio.sleep(self.settings.tick)
-            self._ingest.router.socket.drain()
-            now = monotonic()
-            if self._must_wait(now):
-                continue
-            reads = not self._ingest.router.socket.paused
-            for served in self.segments.values():
-                served.tick(now, reads=reads)  # a writer that is not read is not silent (E8)
-                self._commits.sweep(served, now)
-            for discarded in self.discarded:
-                discarded.expire(now)
-            self.flush()
+            self.tick()
+
+    def tick(self) -> None:
+        """Let time pass. Everything that arrived is read before any writer is judged silent (E8)."""
+        self._ingest.router.socket.drain()
+        now = monotonic()
+        if self._must_wait(now):
+            return
+        reads = not self._ingest.router.socket.paused
+        for served in self.segments.values():
+            served.tick(now, reads=reads)  # a writer that is not read is not silent (E8)
+            self._commits.sweep(served, now)
+        for discarded in self.discarded:
+            discarded.expire(now)
+        self.flush()
 
     def _must_wait(self, now: float) -> bool:
         """Whether the lease must be confirmed before anything is sent, because the loop paused for too long (E12)."""
@@ -417,7 +437,8 @@ class PublisherProcess:
         for socket in self._sockets:
             socket.zmq.linger = linger
             socket.close()
-        self._context.term()
+        if not self._shares:
+            self._context.term()
 
     def _must_be_silent(self) -> bool:
         """Whether nothing may be sent any more: another process owns the segments, or decisions are not on disk."""

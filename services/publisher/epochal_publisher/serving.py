@@ -1,20 +1,26 @@
 """One stream's segments served, from the start to an orderly stop, or to what ends it.
 
-Separate from the command, which is to say how it is called without importing any of this.
+Separate from the command because a process can serve many streams: each runs here by itself, with sockets, lease and
+logs of its own, and its end is no other's. What they share of the process is in `Shared`.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import zmq
 
 from epochal.errors import LogError, StreamGone, Superseded
 from epochal_publisher.http.server import PublisherHttp
 from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.lease import Forgotten, PublisherLease, leave_mark
+from epochal_publisher.segments.renewals import SharedRenewals
 from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
+from epochal_publisher.shared.ticker import Ticker
 
 EXIT_FAILED = 1
 EXIT_SUPERSEDED = 3
@@ -22,16 +28,41 @@ EXIT_SUPERSEDED = 3
 logger = logging.getLogger("epochal.publisher")
 
 
-async def serve_stream(settings: Settings, stop: asyncio.Event, *, ready: Callable[[Mapping[str, str]], None]) -> int:
-    """Serve until `stop` is set or the segments are lost; returns the exit code.
+class Ended(NamedTuple):
+    """How it ended: the exit code of a process that serves nothing else, and why, empty for a stop."""
 
-    `ready` is called with the addresses by name once clients are served.
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the streams of one process have in common; none of it knows what a stream is."""
+
+    context: "zmq.Context[zmq.Socket[bytes]]"
+    renewals: SharedRenewals
+    ticker: Ticker
+
+
+async def serve_stream(
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    ready: Callable[[Mapping[str, str]], None],
+    shared: Shared | None = None,
+) -> Ended:
+    """Serve until `stop` is set or the segments are lost.
+
+    `ready` is called with the addresses by name once clients are served. Raises `EpochalError` for what cannot start,
+    and any other error for a bug; sockets, logs and HTTP are closed then too.
     """
-    async with PublisherLease(settings) as lease:
-        publisher = PublisherProcess(settings, lease)
+    async with PublisherLease(settings, None if shared is None else shared.renewals) as lease:
+        publisher = PublisherProcess(settings, lease, None if shared is None else shared.context)
         try:
             async with PublisherHttp(settings, publisher) as http, AsyncExitStack() as stack:
-                return await _serve(settings, lease, publisher, http.address, stop, stack, ready)
+                ticker = None if shared is None else shared.ticker
+                code = await _serve(settings, lease, publisher, http.address, stop, stack, ready, ticker)
+            return Ended(code, str(publisher.over.result()) if publisher.over.done() else "")
         finally:
             publisher.close()
 
@@ -44,6 +75,7 @@ async def _serve(
     stop: asyncio.Event,
     stack: AsyncExitStack,
     ready: Callable[[Mapping[str, str]], None],
+    ticker: Ticker | None,
 ) -> int:
     stopped = asyncio.ensure_future(stop.wait())
     tasks: list[asyncio.Future[Any]] = [stopped]
@@ -54,7 +86,10 @@ async def _serve(
         if not starting.done():
             return 0
         addresses = starting.result()
-        running: list[Coroutine[Any, Any, None]] = [publisher.keep_time(), lease.keep(publisher)]
+        running: list[Coroutine[Any, Any, None]] = [
+            publisher.keep_time() if ticker is None else ticker.keep_time(publisher),
+            lease.keep(publisher),
+        ]
         running += [lease.report(publisher, segment) for segment in settings.segments]
         tasks += map(asyncio.ensure_future, running)
         ready(addresses)
@@ -93,7 +128,7 @@ async def _until_over(
     await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
     for task in running:
         if task.done() and not publisher.over.done():
-            task.result()  # a bug ends the process; the next one starts where the catalog says
+            task.result()  # a bug ends the stream here; who serves it next starts where the catalog says
     if not publisher.over.done():
         logger.info("stopping")
         publisher.drain()

@@ -22,8 +22,8 @@ Examples:
 
 Prints one line on standard output when ready: `epochal ready URL data=DIR`. Ctrl-C or SIGTERM stops the publishers,
 then the catalog. What was declared stays in the directory for the next time, and so do the records of streams with
-storage; those of others are kept in memory only. Each stream has one publisher process, unless
-publishers.segmentsPerPod of its manifest divides it."""
+storage; those of others are kept in memory only. Streams share a few publisher processes; publishers.dedicated of a
+manifest gives a stream processes of its own."""
 
 
 def up(
@@ -33,15 +33,26 @@ def up(
         float,
         typer.Option("--poll-interval", metavar="SECONDS", min=0.01, max=60, help="Between looks at the streams."),
     ] = LocalSettings().poll_interval,
+    shared_processes: Annotated[
+        int,
+        typer.Option(
+            "--shared-processes",
+            metavar="N",
+            min=1,
+            max=64,
+            help="Publisher processes that streams share.",
+            show_default="one a processor, at most 4",
+        ),
+    ] = LocalSettings().shared_processes,
 ) -> None:
     """Run a catalog and publishers on this machine until Ctrl-C."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
-    run(_up(data, port, LocalSettings(poll_interval=poll_interval)))
+    run(_up(data, port, LocalSettings(poll_interval=poll_interval, shared_processes=shared_processes)))
 
 
 async def _up(data: Path, port: int, settings: LocalSettings) -> None:
     try:
-        async with LocalMode(data, port, settings) as local:
+        async with LocalMode(data, port, settings, note) as local:
             print(f"epochal ready {local.url} data={local.data}", flush=True)
             try:
                 await local.wait()

@@ -30,12 +30,14 @@ from epochal.catalog_api.requests import (
     RegisterRelay,
     RelayReport,
     Renew,
+    RenewOne,
     RenewSubscription,
+    RenewTogether,
     SegmentReport,
     Subscribe,
 )
 from epochal.client.catalog.answers import get, read
-from epochal.client.catalog.http import HttpCaller
+from epochal.client.catalog.http import HttpCaller, error_of
 from epochal.client.catalog.url import catalog_advice, catalog_url
 from epochal.client.catalog.watch import follow
 from epochal.errors import (
@@ -43,6 +45,7 @@ from epochal.errors import (
     EpochalError,
     LimitExceeded,
     NoPublisher,
+    RemoteProtocolError,
     StreamNotFound,
 )
 from epochal.protocol.times import Time, to_json
@@ -280,6 +283,22 @@ class CatalogClient:
         _, answer = await self._http.call("PUT", _publisher(publisher), json=Renew(token, dict(segments)).to_json())
         return read(Renewal.from_json, answer)
 
+    async def renew_together(self, leases: Sequence[RenewOne]) -> Sequence[Renewal | EpochalError]:
+        """Renew up to `MOST_TOGETHER` leases in one request; for each, in order, its renewal or what `renew` raises.
+
+        Raises `EpochalError` where the whole request is refused: a catalog of an earlier version has no such call.
+        """
+        _, answer = await self._http.call("PUT", "/v1/publishers", json=RenewTogether([*leases]).to_json())
+        items = get(answer, "items", list)
+        if len(items) != len(leases):
+            raise RemoteProtocolError(f"{self.url} answers {len(items)} of {len(leases)} renewals")
+        return [self._renewed_one(item) for item in items]
+
+    def _renewed_one(self, item: Any) -> Renewal | EpochalError:
+        if isinstance(item, dict) and item.get("renewed") is not None:
+            return read(Renewal.from_json, item["renewed"])
+        return error_of(self.url, item.get("problem") if isinstance(item, dict) else None)
+
     async def deregister(self, publisher: str, token: int) -> None:
         """End a lease at once; raises `Superseded` when a newer registration owns the segments."""
         await self._http.call("DELETE", _publisher(publisher), params={"token": str(token)})
@@ -368,6 +387,11 @@ class CatalogClient:
         else:
             items = self._items("/v1/relays", namespace)
         return tuple([read(RelayInfo.from_json, item) async for item in items])
+
+    async def head(self) -> tuple[str, int]:
+        """Which catalog this is, as `Listing.identity`, and the number of its last change."""
+        _, answer = await self._http.call("GET", _OWN)
+        return get(answer, "identity", str), get(answer, "revision", int)
 
     async def revision(self) -> int:
         """The number of the last change; `watch(since=...)` follows from there."""

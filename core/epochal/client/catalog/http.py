@@ -207,6 +207,12 @@ def _error(url: str, status: int, body: Any) -> EpochalError:
     return error
 
 
+def error_of(url: str, document: Any) -> EpochalError:
+    """The error of a problem document that is part of a larger answer; `CatalogUnavailable` for one to try again."""
+    error = _error(url, 200, document)
+    return CatalogUnavailable(str(error)) if error.code in AGAIN else error
+
+
 def _text(value: Any) -> str:
     """What goes into an error's message, cut to what a person would read."""
     return value[:MAX_DETAIL] if isinstance(value, str) else reprlib.repr(value)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from epochal.catalog_api.answers import (
     PublisherInfo,
     RelayInfo,
+    Renewal,
     SegmentInfo,
     StreamHead,
     StreamInfo,
@@ -150,3 +151,16 @@ class ProblemDocument(_Answer):
     code: str
     retryable: bool
     problems: list[Flaw] | None = None
+
+
+class RenewedOne(_Answer):
+    """What became of one lease: the renewal, or the error that a request of its own would have got."""
+
+    renewed: Renewal | None
+    problem: ProblemDocument | None
+
+
+class RenewedTogether(_Answer):
+    """In the order in which they were asked for."""
+
+    items: list[RenewedOne]

@@ -196,6 +196,15 @@ OPERATIONS = (
         errors=(404, 409, 410, 422, 503),
     ),
     Operation(
+        "renew_publishers",
+        "PUT",
+        "/v1/publishers",
+        "Renew several leases and report; each is judged by itself",
+        {200: models.RenewedTogether},
+        body=requests.RenewTogether,
+        errors=(422, 503),
+    ),
+    Operation(
         "deregister_publisher",
         "DELETE",
         "/v1/publishers/{publisher}",

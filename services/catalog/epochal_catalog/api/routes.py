@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from epochal.catalog_api.answers import Renewal
 from epochal.catalog_api.requests import (
     Finishing,
     Register,
@@ -19,14 +20,16 @@ from epochal.catalog_api.requests import (
     RelayReport,
     Renew,
     RenewSubscription,
+    RenewTogether,
     Subscribe,
 )
-from epochal.errors import ManifestError, Problem
+from epochal.errors import EpochalError, ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
+from epochal_catalog.api.statuses import STATUS
 from epochal_catalog.domain import relays, subscriptions
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.domain.registry import Renewing, check_name
@@ -162,6 +165,21 @@ async def renew_publisher(request: web.Request) -> web.Response:
     return web.json_response(answer.to_json())
 
 
+async def renew_publishers(request: web.Request) -> web.Response:
+    """Renew several leases; each is answered as if it had been renewed alone."""
+    body = await _body(request, RenewTogether)
+    catalog = request.app[CATALOG]
+    asked = [Renewing(lease.publisher, lease.token, lease.segments) for lease in body.leases]
+    answers = await catalog.renew_together(asked)
+    return web.json_response({"items": [_renewed(answer) for answer in answers]})
+
+
+def _renewed(answer: Renewal | EpochalError) -> dict[str, Any]:
+    if isinstance(answer, EpochalError):
+        return {"renewed": None, "problem": problems.document(answer, STATUS)}
+    return {"renewed": answer.to_json(), "problem": None}
+
+
 async def deregister_publisher(request: web.Request) -> web.Response:
     """Withdraw a publisher."""
     publisher, token = request.match_info["publisher"], queries.read_count(request, "token")
@@ -273,6 +291,7 @@ _HANDLERS: dict[str, Any] = {
         finish_segment,
         register_publisher,
         renew_publisher,
+        renew_publishers,
         deregister_publisher,
         lists.list_publishers,
         subscribe,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from epochal.catalog_api.answers import Renewal
-from epochal.errors import NoPublisher, StreamNotFound
+from epochal.errors import EpochalError, NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.domain.decisions import Decision, least
 from epochal_catalog.domain.records import InMemory, StateChange
@@ -131,14 +131,31 @@ class Catalog:
         """As `submit`, for a renewal: renewals that wait one after the other share a transaction, and its fsync."""
         return await self._queued(renewal, asyncio.get_running_loop().create_future())
 
+    async def renew_together(self, renewals: Sequence[Renewing]) -> list[Renewal | EpochalError]:
+        """As `renew`, for several leases that are independent of each other; the error in place of a refused one."""
+        waits = [asyncio.get_running_loop().create_future() for _ in renewals]
+        for renewal, done in zip(renewals, waits, strict=True):
+            try:
+                self._queue(renewal, done)
+            except EpochalError as error:
+                done.set_exception(error)
+        answers: list[Renewal | BaseException] = await asyncio.gather(*waits, return_exceptions=True)
+        for answer in answers:
+            if not isinstance(answer, Renewal | EpochalError):
+                raise answer  # a bug here: it is logged, and the caller renews each by itself
+        return [answer for answer in answers if isinstance(answer, Renewal | EpochalError)]
+
     async def _queued(self, write: _Write, done: "asyncio.Future[A]") -> A:
+        self._queue(write, done)
+        return await done
+
+    def _queue(self, write: _Write, done: "asyncio.Future[Any]") -> None:
         if self._closed:
             raise ShuttingDown("the catalog is stopping; send this again in a moment")
         try:
             self._pending.put_nowait((write, done))
         except asyncio.QueueFull:
             raise Overloaded("too many writes are waiting for the database; send this again later") from None
-        return await done
 
     async def lookup(self, namespace: str, name: str, expected: ExpectedStream, wait: float) -> StreamEntry:
         """The stream once every open segment has a live publisher, waiting up to `wait` seconds (S27).

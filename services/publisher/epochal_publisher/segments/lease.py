@@ -22,6 +22,7 @@ from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, ProtocolError, StreamGone, StreamNotFound, Superseded, Unavailable
 from epochal.logfiles.disk import sync_directory
+from epochal_publisher.segments.renewals import SharedRenewals
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -71,12 +72,13 @@ class LeaseOwner(Protocol):
 
 
 class PublisherLease:
-    """The calls to the catalog of one process."""
+    """The calls to the catalog for one stream; `shared`: together with those of other streams of the process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: SharedRenewals | None = None) -> None:
         self._settings = settings
         self._stack = AsyncExitStack()
-        self._client = CatalogClient(settings.catalog, patience=0.0, timeout=5.0)
+        self._shared = shared
+        self._client = CatalogClient(settings.catalog, patience=0.0, timeout=5.0) if shared is None else shared.client
         self.instance = secrets.token_hex(8)
         """Identifies this life of the process."""
         self._token = -1
@@ -85,7 +87,8 @@ class PublisherLease:
         self._soon = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._client)
+        if self._shared is None:
+            await self._stack.enter_async_context(self._client)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -141,7 +144,7 @@ class PublisherLease:
         while True:
             confirmed, stalls, urgent = stalls, owner.stalls, not away and loop.time() < due
             try:
-                renewal = await self._client.renew(self._settings.publisher, self._token, owner.reports(urgent=urgent))
+                renewal = await self._renew(owner.reports(urgent=urgent), urgent=urgent)
             except Unavailable as error:
                 if isinstance(error, Superseded):
                     owner.ended(error)
@@ -161,10 +164,19 @@ class PublisherLease:
                 if renewal.complete:
                     owner.completed()
             if not urgent:
-                due = loop.time() + self._settings.renew_interval
+                due = self._next(loop.time())
             if away:
                 await asyncio.sleep(_RETRY)  # or else each `ask_now` would be one more attempt
             await self._pause(due - loop.time() if stalls == owner.stalls else _RETRY)
+
+    async def _renew(self, reports: Mapping[str, SegmentReport], *, urgent: bool) -> Renewal:
+        if self._shared is None:
+            return await self._client.renew(self._settings.publisher, self._token, reports)
+        return await self._shared.renew(self._settings.publisher, self._token, reports, urgent=urgent)
+
+    def _next(self, now: float) -> float:
+        interval = self._settings.renew_interval
+        return now + interval if self._shared is None else self._shared.next_beat(now, interval)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -214,7 +226,7 @@ class PublisherLease:
         """Report the last state and deregister, so that the next owner starts exactly there."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
-                await self._client.renew(self._settings.publisher, self._token, owner.reports(final=True))
+                await self._renew(owner.reports(final=True), urgent=True)
                 await self._client.deregister(self._settings.publisher, self._token)
         except (EpochalError, TimeoutError) as error:
             logger.warning("the lease was not given up, it will lapse: %s", str(error) or "no answer in time")

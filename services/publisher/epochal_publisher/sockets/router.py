@@ -57,7 +57,11 @@ class Router:
         )  # fmt: skip
         self.socket.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
         patience.apply(self.socket.zmq)
-        self.socket.zmq.bind(address)
+        try:
+            self.socket.zmq.bind(address)
+        except zmq.ZMQError:
+            self.socket.close()
+            raise
 
     def send(self, peer: bytes, messages: Iterable[m.Message]) -> None:
         """Send to one peer, packed together. A peer that left is no error: time-outs notice its silence (E3)."""

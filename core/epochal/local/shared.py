@@ -1,0 +1,169 @@
+"""Publisher processes that streams share: one line of orders to each, and what became of each stream in them.
+
+A process is kept running by a `Service`; when it is ready, also again, it is told all that it should serve. Streams
+begin, fail and stop there by themselves (`epochal_publisher.shared`).
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from epochal.local.service import LocalSettings, Service
+from epochal.resources.plan import PlannedPublisher
+from epochal.turns import Turns
+
+logger = logging.getLogger("epochal.local")
+
+STOP_EACH = 0.1
+"""Seconds for each stream of a process to stop, beyond what one process has: each leaves its lease at the catalog."""
+
+
+class SharedProcess:
+    """One process and the publishers in it; `start` before anything else."""
+
+    def __init__(
+        self, name: str, command: Callable[[], Sequence[str]], log: Path, settings: LocalSettings, turns: Turns
+    ) -> None:
+        self.name = name
+        self._settings = settings
+        self._publishers: dict[str, SharedPublisher] = {}
+        self._service = Service(
+            f"publisher process {name}", command, log, settings, self._tell_all,
+            on_line=self._heard, on_end=self._ended, turns=turns,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while a process runs."""
+        return self._service.pid
+
+    def start(self) -> None:
+        """Begin to keep it running."""
+        self._service.start()
+
+    async def stop(self) -> None:
+        """Stop all streams in order, and the process."""
+        await self._service.stop(self._settings.stop_timeout + STOP_EACH * len(self._publishers))
+
+    def host(self, publisher: PlannedPublisher) -> "SharedPublisher":
+        """A publisher of this process, not started yet."""
+        return SharedPublisher(self, publisher, self._settings)
+
+    def serve(self, publisher: "SharedPublisher") -> None:
+        """Have it served from now on."""
+        self._publishers[publisher.planned.id] = publisher
+        self._tell(publisher)
+
+    def release(self, publisher: "SharedPublisher") -> None:
+        """Have it served no longer; it hears when that is done."""
+        if not self._service.ready:  # nothing runs that serves it, and what starts will not be told of it
+            self._forget(publisher)
+            return
+        self._service.send(json.dumps({"stop": publisher.planned.id}).encode())
+
+    def _forget(self, publisher: "SharedPublisher") -> None:
+        if self._publishers.get(publisher.planned.id) is publisher:
+            del self._publishers[publisher.planned.id]
+        publisher.gone()
+
+    def _tell(self, publisher: "SharedPublisher") -> None:
+        planned = publisher.planned
+        order = {"publisher": planned.id, "stream": planned.stream, "segments": list(planned.segments)}
+        self._service.send(json.dumps({"serve": order}).encode())
+
+    async def _tell_all(self, _ready: str) -> None:
+        for publisher in self._publishers.values():
+            self._tell(publisher)
+
+    def _heard(self, line: bytes) -> None:
+        """A line of its output; those of the log are no JSON objects."""
+        if not line.startswith(b"{"):
+            return
+        try:
+            said: Any = json.loads(line)
+        except ValueError:
+            return
+        publisher = self._publishers.get(said.get("publisher"))
+        match said.get("state"):
+            case "ready" if publisher is not None:
+                publisher.is_ready()
+            case "failed" if publisher is not None:
+                publisher.failed(str(said.get("reason")))
+            case "stopped" if publisher is not None and publisher.stopping:
+                self._forget(publisher)
+
+    def _ended(self) -> None:
+        """The process has ended: nothing of it is served, and what was stopping has stopped."""
+        for publisher in list(self._publishers.values()):
+            publisher.lost()
+            if publisher.stopping:
+                self._forget(publisher)
+
+
+class SharedPublisher:
+    """One publisher that shares a process; to `mode` it is as a `Service` is."""
+
+    def __init__(self, process: SharedProcess, planned: PlannedPublisher, settings: LocalSettings) -> None:
+        self.planned = planned
+        self.was_ready = asyncio.Event()
+        self.ready = False
+        self.restarts = 0
+        self.stopping = False
+        self._process = process
+        self._settings = settings
+        self._gone = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._served = False
+
+    def start(self, after: "asyncio.Task[None] | None" = None) -> None:
+        """Have it served, once `after` (the stop of a namesake) is done."""
+        self._task = asyncio.create_task(self._serve(after), name=f"serve {self.planned.id}")
+
+    async def _serve(self, after: "asyncio.Task[None] | None") -> None:
+        if after is not None:
+            await asyncio.wait([after])
+        self._served = True
+        self._process.serve(self)
+
+    async def stop(self) -> None:
+        """Stop serving it, in order, and wait until it has stopped."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if not self._served:
+            return
+        self.stopping = True
+        self._process.release(self)
+        try:
+            async with asyncio.timeout(self._settings.stop_timeout):
+                await self._gone.wait()
+        except TimeoutError:
+            # Its process cannot be killed, for others are in it. No other process can have its log meanwhile (E12).
+            logger.warning(
+                "publisher %s has not stopped within %g s; going on without it",
+                self.planned.id, self._settings.stop_timeout,
+            )  # fmt: skip
+
+    def is_ready(self) -> None:
+        """Clients are served."""
+        self.ready = True
+        self.was_ready.set()
+
+    def failed(self, reason: str) -> None:
+        """It is not served, and is begun again after a pause."""
+        self.ready = False
+        self.restarts += 1
+        logger.warning("publisher %s failed: %s; it is begun again", self.planned.id, reason)
+
+    def lost(self) -> None:
+        """Its process has ended."""
+        self.restarts += self.ready
+        self.ready = False
+
+    def gone(self) -> None:
+        """It is not served any more."""
+        self.ready = False
+        self._gone.set()

@@ -1,0 +1,34 @@
+"""The HTTP status of each error; the routes only raise errors."""
+
+from epochal import errors
+from epochal.service import errors as shared
+from epochal_catalog import errors as own
+
+STATUS: dict[type[errors.EpochalError], int] = {
+    errors.ManifestError: 422,
+    errors.SchemaMismatch: 409,
+    errors.TimeShapeError: 422,
+    errors.StreamNotFound: 404,
+    errors.StreamComplete: 409,
+    errors.WriterFenced: 409,
+    errors.StreamGone: 410,
+    errors.HistoryTruncated: 410,
+    errors.Superseded: 409,
+    errors.NoPublisher: 503,
+    own.ImmutableField: 409,
+    shared.InvalidRequest: 422,
+    shared.SegmentNotFound: 404,
+    own.UnknownPublisher: 404,
+    own.UnknownRelay: 404,
+    shared.UnknownSubscription: 404,
+    own.NotOwner: 409,
+    own.ReservedName: 409,
+    own.OtherStream: 409,
+    own.WriterNotFound: 404,
+    own.WriterNotLost: 409,
+    own.RevisionAhead: 409,
+    own.StoreUnavailable: 503,  # StoreFailed too
+    shared.Overloaded: 503,
+    shared.ShuttingDown: 503,
+}
+"""The first class that an error is of decides (RFC 9457)."""

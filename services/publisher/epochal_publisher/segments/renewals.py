@@ -1,0 +1,159 @@
+"""Renewals of all leases of a process, in one request.
+
+Separate from `lease`, which knows one stream: to it a renewal is a call that is answered, and here are those of all
+streams of a process. Each lease is still judged by itself at the catalog, and gets an answer or an error of its own.
+
+What makes one request of many: all leases renew at the same beats, and those that ask at once share the next request.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from epochal.catalog_api.answers import Renewal
+from epochal.catalog_api.requests import MOST_TOGETHER, RenewOne, SegmentReport
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.errors import CatalogUnavailable, EpochalError, Unavailable
+
+logger = logging.getLogger("epochal.publisher")
+
+MOST_BYTES = 512 * 1024
+"""Of one request, roughly; a catalog takes no more than 1 MiB."""
+GATHERING = 0.005
+"""Seconds for which a regular renewal waits for others. Timers of one moment do not fire in one turn of the loop."""
+MOST_AT_ONCE = 2
+"""Requests under way; what asks meanwhile shares the next one, so that a slow catalog gets larger requests, not more.
+
+With one alone, a request that is under way would make each urgent one wait for two answers.
+"""
+ASK_AGAIN = 60.0
+"""Seconds after which a catalog that had no such call is asked for it again: it may have been upgraded."""
+_UNKNOWN_CALL = ("method_not_allowed", "no_such_route")
+
+
+class _Asked(NamedTuple):
+    lease: RenewOne
+    answered: "asyncio.Future[Renewal]"
+
+
+class SharedRenewals:
+    """Renews for all streams of a process through `client`."""
+
+    def __init__(self, client: CatalogClient) -> None:
+        self.client = client
+        self._waiting: list[_Asked] = []
+        self._sending: dict[asyncio.Task[None], frozenset[str]] = {}
+        self._due: asyncio.TimerHandle | None = None
+        self._single_until = -math.inf
+
+    async def renew(
+        self, publisher: str, token: int, segments: Mapping[str, SegmentReport], *, urgent: bool
+    ) -> Renewal:
+        """As `CatalogClient.renew`. One that is not `urgent` waits a moment for others."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Renewal] = loop.create_future()
+        self._waiting.append(_Asked(RenewOne(publisher, token, dict(segments)), answered))
+        self._send_by(loop.time() + (0.0 if urgent else GATHERING))
+        return await answered
+
+    @staticmethod
+    def next_beat(now: float, interval: float) -> float:
+        """When a lease that is renewed every `interval` seconds is due next: the same moment for all of a process."""
+        return (math.floor(now / interval) + 1) * interval
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._due is not None:
+            self._due.cancel()
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    def _send_by(self, at: float) -> None:
+        if self._due is not None:
+            if self._due.when() <= at:
+                return
+            self._due.cancel()
+        self._due = asyncio.get_running_loop().call_at(at, self._send)
+
+    def _send(self) -> None:
+        self._due = None
+        while len(self._sending) < MOST_AT_ONCE and (asked := self._take()):
+            task = asyncio.create_task(self._renew(asked), name="renewals")
+            self._sending[task] = frozenset(each.lease.publisher for each in asked)
+            task.add_done_callback(self._sent)
+
+    def _sent(self, task: "asyncio.Task[None]") -> None:
+        del self._sending[task]
+        if self._due is None:
+            self._send()
+
+    def _take(self) -> list[_Asked]:
+        """The first ones that fit into a request, of each lease one: the catalog gets its reports in their order."""
+        taken, size, later = list[_Asked](), 0, list[_Asked]()
+        under_way = {publisher for sent in self._sending.values() for publisher in sent}
+        for asked in self._waiting:
+            if asked.answered.done():
+                continue  # its stream has stopped, and has said its last word
+            more = _size(asked.lease)
+            full = bool(taken) and (size + more > MOST_BYTES or len(taken) == MOST_TOGETHER)
+            if full or asked.lease.publisher in under_way:
+                later.append(asked)
+                continue
+            under_way.add(asked.lease.publisher)
+            taken.append(asked)
+            size += more
+        self._waiting = later
+        return taken
+
+    async def _renew(self, asked: Sequence[_Asked]) -> None:
+        try:
+            answers = await self._answers([each.lease for each in asked])
+        except asyncio.CancelledError:
+            for each in asked:
+                each.answered.cancel()
+            raise
+        except Exception as error:  # a bug: each stream ends with it, and starts again
+            answers = [EpochalError(f"renewals failed: {error!r}") for _ in asked]
+            logger.exception("renewals failed")
+        for each, answer in zip(asked, answers, strict=True):
+            if each.answered.done():
+                continue  # its stream has stopped
+            if isinstance(answer, EpochalError):
+                each.answered.set_exception(answer)
+            else:
+                each.answered.set_result(answer)
+
+    async def _answers(self, leases: Sequence[RenewOne]) -> Sequence[Renewal | EpochalError]:
+        now = asyncio.get_running_loop().time()
+        if len(leases) > 1 and now >= self._single_until:
+            try:
+                return await self.client.renew_together(leases)
+            except Unavailable as error:
+                return [CatalogUnavailable(str(error)) for _ in leases]
+            except EpochalError as error:
+                # Refused as a whole, which says nothing of any one lease: each is judged by itself.
+                if error.code in _UNKNOWN_CALL:
+                    self._single_until = now + ASK_AGAIN
+                    logger.info("the catalog is of a version that renews leases one by one")
+                else:
+                    logger.warning("renewals that were sent together are refused, each is sent alone: %s", error)
+        return await asyncio.gather(*map(self._alone, leases))
+
+    async def _alone(self, lease: RenewOne) -> Renewal | EpochalError:
+        try:
+            return await self.client.renew(lease.publisher, lease.token, lease.segments)
+        except EpochalError as error:
+            return error
+
+
+def _size(lease: RenewOne) -> int:
+    """About the bytes that it takes in a request."""
+    size = 100
+    for report in lease.segments.values():
+        size += 400 + sum(len(writer) + 4 for writer in report.writers or ()) + sum(map(len, report.marks))
+        size += 150 * len(report.channels) + 120 * len(report.holders)
+        size += 24 * sum(map(len, (report.lower or (), report.horizon or (), report.below)))
+    return size

@@ -1,0 +1,50 @@
+"""What a process is told to serve, and what it says of that: one JSON object a line, in each direction.
+
+`{"serve": {"publisher": ID, "stream": "namespace/name", "segments": ["0"]}}` and `{"stop": ID}` come in on standard
+input; its end stops everything. `{"publisher": ID, "state": "ready" | "failed" | "stopped", "reason": TEXT}` goes out
+on standard output. Separate from the process so that both sides of the line can be read in one place; who gives the
+orders is `epochal.local.shared`.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from epochal.errors import ConfigError
+
+State: TypeAlias = Literal["ready", "failed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Serve these segments as this publisher, until told to stop."""
+
+    publisher: str
+    stream: str
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopServing:
+    """Stop this publisher in order."""
+
+    publisher: str
+
+
+def parse(line: bytes) -> Serve | StopServing:
+    """One order. Raises `ConfigError` for anything else."""
+    try:
+        order: Any = json.loads(line)
+        match order:
+            case {"serve": {"publisher": str(publisher), "stream": str(stream), "segments": list(segments)}}:
+                return Serve(publisher, stream, tuple(map(str, segments)))
+            case {"stop": str(publisher)}:
+                return StopServing(publisher)
+    except ValueError:
+        pass
+    raise ConfigError(f"{line[:200]!r} is no order to serve a stream or to stop")
+
+
+def said(publisher: str, state: State, reason: str = "") -> str:
+    """The line that says what became of one publisher."""
+    return json.dumps({"publisher": publisher, "state": state, "reason": reason})

@@ -1,0 +1,96 @@
+"""A process that serves many streams, as it is told on standard input.
+
+Local mode starts it. On a cluster each pod serves the segments of one stream, by `serve`.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import zmq
+
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.errors import ConfigError
+from epochal.service.process import file_limit
+from epochal_publisher.segments.renewals import SharedRenewals
+from epochal_publisher.serving import Ended, Shared, serve_stream
+from epochal_publisher.settings import Settings
+from epochal_publisher.shared.assignments import Serve, State, parse, said
+from epochal_publisher.shared.streams import Pace, SharedStreams
+from epochal_publisher.shared.ticker import Ticker
+
+logger = logging.getLogger("epochal.publisher")
+
+TICK = 0.1
+"""Seconds, as `Settings.tick` is by default."""
+MOST_SOCKETS = 65_000
+"""Of the library, which knows a limit of 65,535; a stream has three. Descriptors run out first."""
+
+
+async def serve_shared(stop: asyncio.Event, catalog: str | None, data: Path | None, host: str | None) -> int:
+    """Serve what standard input says until `stop` is set or it ends; returns the exit code."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.max_sockets = min(MOST_SOCKETS, file_limit())
+    ticker = Ticker(TICK)
+    async with CatalogClient(catalog, patience=0.0, timeout=5.0) as client:
+        shared = Shared(context, SharedRenewals(client), ticker)
+
+        async def run(asked: Serve, stop: asyncio.Event, ready: Callable[[Mapping[str, str]], None]) -> Ended:
+            settings = Settings.read(
+                catalog=catalog, data=data, host=host,
+                stream=asked.stream, publisher=asked.publisher, segments=",".join(asked.segments),
+            )  # fmt: skip
+            return await serve_stream(settings, stop, ready=ready, shared=shared)
+
+        streams = SharedStreams(run, _say, Pace())
+        ticking = asyncio.create_task(ticker.run(), name="ticker")
+        try:
+            _read_orders(asyncio.get_running_loop(), lambda line: _obey(streams, line), stop.set)
+            print("ready shared", flush=True)
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait([stopped, ticking], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            await streams.close()
+        finally:
+            ticking.cancel()
+            await asyncio.wait([ticking])
+            await shared.renewals.close()
+    context.term()
+    return 0
+
+
+def _obey(streams: SharedStreams, line: bytes) -> None:
+    try:
+        order = parse(line)
+    except ConfigError as error:
+        logger.error("%s", error)
+        return
+    if isinstance(order, Serve):
+        streams.serve(order)
+    else:
+        streams.stop(order.publisher)
+
+
+def _say(publisher: str, state: State, reason: str) -> None:
+    with suppress(OSError):  # nobody listens any more: standard input ends too
+        print(said(publisher, state, reason), flush=True)
+
+
+def _read_orders(loop: asyncio.AbstractEventLoop, obey: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    """Call `obey` with each line of standard input, and `ended` at its end. A thread: a file cannot be polled."""
+
+    def read() -> None:
+        with suppress(OSError, RuntimeError):  # closed; or the loop has ended for another reason
+            rest = b""
+            while chunk := os.read(0, 1 << 16):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    loop.call_soon_threadsafe(obey, line)
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(ended)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
