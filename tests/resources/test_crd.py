@@ -156,6 +156,7 @@ def test_an_api_server_does_not_say_how_many_segments_a_publisher_serves() -> No
     """It would be stored, and what is right on a cluster would be taken for what was asked for elsewhere."""
     assert defaulted(SCHEMA, document(segments=3))["spec"]["publishers"] == {
         "advertise": "",
+        "dedicated": False,
         "topologySpread": True,
     } | ({"resources": {}, "nodeSelector": {}, "tolerations": []})
 

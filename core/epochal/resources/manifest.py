@@ -82,7 +82,7 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.publishers.topologySpread": (True,),
 }
 """Values of such fields that already do what they say, or ask for nothing."""
-_LATER = {"spec.progress.whenLost": "release", "spec.relays": 0}
+_LATER = {"spec.progress.whenLost": "release", "spec.relays": 0, "spec.publishers.dedicated": False}
 """Fields that came later, with what holds where they are absent: left out then, so that services of an earlier version,
 which refuse fields that they do not know, read the document in the middle of an upgrade."""
 
