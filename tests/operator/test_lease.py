@@ -181,7 +181,7 @@ async def test_what_is_released_is_what_this_operator_or_none_in_particular_has_
             ]
 
         async def list(
-            self, kind: ResourceKind, namespace: str = "", selector: str = ""
+            self, kind: ResourceKind, namespace: str = "", selector: str = "", fields: str = ""
         ) -> tuple[list[dict[str, Any]], str]:
             return self.all, ""
 
