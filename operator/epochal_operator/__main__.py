@@ -25,7 +25,7 @@ from epochal.service.process import run as run_process
 from epochal_operator.actions import Actions
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
-from epochal_operator.catalog_sync import CatalogSync
+from epochal_operator.catalog_sync import CatalogSync, catalog_client
 from epochal_operator.controller import Controller
 from epochal_operator.handlers import watch
 from epochal_operator.lease import Leadership, LeaseLost
@@ -112,7 +112,7 @@ async def operate(settings: OperatorSettings, stop: asyncio.Event, ready: Callab
         lease_api = await stack.enter_async_context(ThrottledApi(settings.lease_duration / 5))
         leadership = Leadership(settings, lease_api)
         api = await stack.enter_async_context(ThrottledApi(settings.request_timeout, leadership.check))
-        catalog = await stack.enter_async_context(CatalogClient(settings.catalog, patience=0.0, timeout=5.0))
+        catalog = await stack.enter_async_context(catalog_client(settings.catalog))
         telemetry = OperatorTelemetry()
         stack.callback(telemetry.close)
         controller = _controller(settings, api, catalog, leadership, telemetry)

@@ -102,7 +102,7 @@ class CatalogSync:
         try:
             found = await self._declared(manifest, confirm)
         except (Unavailable, ProtocolError) as error:
-            return DeclaredStream(known_uid, tuple(map(str, range(manifest.spec.segments))), trouble=trouble_of(error))
+            return DeclaredStream(known_uid, tuple(map(str, range(manifest.spec.segments))), trouble=str(error))
         return declared_of(found)
 
     async def _declared(self, manifest: StreamManifest, confirm: Confirm) -> StreamInfo:
@@ -171,9 +171,10 @@ def declared_of(found: StreamInfo) -> DeclaredStream:
     return DeclaredStream(found.uid, segments, frontier_of(found), concerns=concerns_of(found))
 
 
-def trouble_of(error: EpochalError) -> str:
-    """Why the catalog is away, without the advice to start one: that is for people at a terminal."""
-    return str(error).partition("; start one")[0]
+def catalog_client(url: str) -> CatalogClient:
+    """A client that tries once. Its errors end up in the status of streams: the advice is for those who read that."""
+    advice = "see that the catalog's pod runs, and that the operator reaches it"
+    return CatalogClient(url, patience=0.0, timeout=5.0, advice=advice)
 
 
 def frontier_of(found: StreamInfo) -> str | None:

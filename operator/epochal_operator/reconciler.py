@@ -29,7 +29,7 @@ from epochal.resources.spec import Object
 from epochal_operator.actions import Actions, OutOfDate, Refusals
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
-from epochal_operator.catalog_sync import CatalogSync, DeclaredStream, declared_of, manifest_of, refused, trouble_of
+from epochal_operator.catalog_sync import CatalogSync, DeclaredStream, declared_of, manifest_of, refused
 from epochal_operator.ownership import Claims, without_claim
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings
@@ -148,7 +148,7 @@ class Reconciler:
         try:
             found = await self.catalog_sync.find_declared(metadata["namespace"], metadata["name"], metadata["uid"])
         except (Unavailable, ProtocolError) as error:
-            return self._look_only(stream, wrong, trouble_of(error))
+            return self._look_only(stream, wrong, str(error))
         if found is None:
             return self._seen(stream, wrong=wrong)
         declared = declared_of(found)
@@ -257,7 +257,7 @@ class Reconciler:
             wait = self.settings.deletion_patience - since.total_seconds()
             if wait > 0:
                 await self.reporter.report(
-                    stream, self._seen(stream, wrong=("Deleting", f"the catalog is away: {error}"))
+                    stream, self._seen(stream, wrong=("Deleting", f"the deletion waits for the catalog: {error}"))
                 )
                 return min(wait, self.settings.retry_first * 5)
             logger.warning("%s is deleted without the catalog, which is notified later: %s", metadata["name"], error)

@@ -1,5 +1,7 @@
 """Looks at streams that change under the eyes of who looks; the rest is tried on a real API server."""
 
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from epochal.resources.manifest import StreamManifest
 from epochal_operator.actions import Actions, OutOfDate
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
-from epochal_operator.catalog_sync import CatalogSync, Confirm, DeclaredStream
+from epochal_operator.catalog_sync import CatalogSync, Confirm, DeclaredStream, catalog_client
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.reporter import Reporter
@@ -85,6 +87,26 @@ async def test_a_successor_that_is_seen_while_its_predecessor_is_asked_for_is_ke
     assert await Actions(api, cache, Reporter(api, cache, 1.0)).refresh(STREAM) is None
     assert cache.find(STREAM) == made
     assert cache.put({**made, "metadata": {**made["metadata"], "resourceVersion": "4"}})
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://epochal-catalog.nowhere.svc:1"])
+async def test_what_is_said_of_a_catalog_that_is_away_is_for_those_who_read_a_status(url: str) -> None:
+    settings, cache = OperatorSettings(catalog=url, image="publisher"), Cache()
+    noting = Noting(ThrottledApi(1.0), cache, 1.0)
+    cache.put(STREAM)
+    deleted = {**STREAM["metadata"], "resourceVersion": "2", "deletionTimestamp": datetime.now(UTC).isoformat()}
+    async with catalog_client(settings.catalog) as catalog:
+        sync, claims = CatalogSync(catalog, lambda: None), Claims(settings.operator, cache)
+        actions = Actions(noting._api, cache, noting)
+        reconciler = Reconciler(settings, noting._api, cache, sync, noting, claims, actions, ROLLOUT)
+        for stream in (STREAM, {**STREAM, "metadata": deleted}):
+            cache.put(stream)
+            await reconciler.reconcile(("demo", "flights"))
+            assert noting.seen is not None
+            for condition in status_of({}, noting.seen)["conditions"]:
+                said = condition["message"]
+                assert not re.search(r"epochal up|EPOCHAL_|--catalog|SERVICE|in its cluster", said)
+                assert "see that the catalog's pod runs" in said or "Unavailable" not in condition["reason"]
 
 
 class Away(CatalogSync):

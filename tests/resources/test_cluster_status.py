@@ -192,6 +192,35 @@ def test_what_is_said_of_a_lost_volume_heals_it(claim: str, pod_runs: bool, to_d
     assert told(seen(cluster))["Degraded"] == ("False", "AsExpected")
 
 
+def test_what_was_lost_stays_named_for_a_day_after_it_was_made_again() -> None:
+    cluster = running(STREAM)
+    del cluster.items["PersistentVolumeClaim", "flights-1"]
+    status = status_of({}, seen(cluster))
+    lost_at = "2026-11-01T12:00:00Z"
+    assert status["lostVolumes"] == [{"name": "flights-1", "lostAt": lost_at}]
+    later = status_of(status, replace(seen(cluster), now=NOW + timedelta(days=3)))
+    assert later["lostVolumes"] == status["lostVolumes"], "it is lost still"
+    unseen = status_of(status, Seen("flights", 4, NOW, wrong=("Invalid", "no")))
+    assert unseen["lostVolumes"] == status["lostVolumes"]
+    del cluster.items["Pod", "flights-1"]
+    cluster.settle(STREAM, children_of(STREAM, SETTINGS))
+    healed = status_of(status, seen(cluster))
+    assert told(seen(cluster), status)["Degraded"] == ("False", "VolumeReplaced")
+    assert healed["lostVolumes"] == [{"name": "flights-1", "lostAt": lost_at, "replacedAt": lost_at}]
+    assert f"flights-1 at {lost_at}" in next(
+        item["message"] for item in healed["conditions"] if item["type"] == "Degraded"
+    )
+    assert [(each.reason, each.is_warning) for each in news(status, healed)] == [("VolumeReplaced", False)]
+    after = status_of(healed, replace(seen(cluster), now=NOW + timedelta(hours=23)))
+    assert after["lostVolumes"] == healed["lostVolumes"]
+    del cluster.items["PersistentVolumeClaim", "flights-1"]
+    again = status_of(after, replace(seen(cluster), now=NOW + timedelta(hours=23)))
+    assert [entry["lostAt"] for entry in again["lostVolumes"]] == [lost_at, "2026-11-02T11:00:00Z"]
+    past = status_of(healed, replace(seen(running(STREAM)), now=NOW + timedelta(days=1)))
+    assert past["lostVolumes"] == []
+    assert conditions(past)["Degraded"] == ("False", "AsExpected")
+
+
 def of(what: ClusterStream, cluster: Pretended) -> dict[str, Any]:
     plan = cluster.plan(what, children_of(what, SETTINGS))
     return status_of({}, Seen("flights", 4, NOW, plan, what.segments, "u", not_in_effect=("spec.relays",)))

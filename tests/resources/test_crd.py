@@ -78,7 +78,7 @@ def test_status_and_scale_and_what_kubectl_prints() -> None:
         section, field = path.removeprefix(".").split(".")
         assert field in SCHEMA["properties"][section]["properties"]
     shown = [column["name"] for column in version["additionalPrinterColumns"] if not column["priority"]]
-    assert shown == ["Segments", "Serving", "Ready", "Frontier", "Age"]
+    assert shown == ["Segments", "Serving", "Ready", "Degraded", "Frontier", "Age"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

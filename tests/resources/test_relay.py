@@ -65,7 +65,7 @@ def test_status_and_scale_and_what_kubectl_prints() -> None:
         part, field = path.removeprefix(".").split(".")
         assert field in RELAY_SCHEMA["properties"][part]["properties"]
     shown = [column["name"] for column in version["additionalPrinterColumns"] if not column["priority"]]
-    assert shown == ["Stream", "Replicas", "Ready", "Subscribers", "Age"]
+    assert shown == ["Stream", "Replicas", "Ready", "Degraded", "Subscribers", "Age"]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

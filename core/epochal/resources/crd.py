@@ -41,6 +41,8 @@ _SHAPE_PATTERN = r"^[(),int ]+$"
 _NO_DEFAULT = ("watermark",)
 """Sections without a default: what is planned is reported as not in effect only where it was given."""
 MOST_TEXT, _MOST_SHAPE = 1024, 512
+MOST_LOST = 64
+"""Lost volumes in a status."""
 MOST_FRONTIER = 4096
 """Characters of the frontier in a status."""
 
@@ -286,14 +288,22 @@ def stream_crd() -> Object:
 
 
 def _columns() -> list[Column]:
-    ready = '.status.conditions[?(@.type=="Ready")]'
+    ready, degraded = (f'.status.conditions[?(@.type=="{kind}")]' for kind in ("Ready", "Degraded"))
     return [
         ("Segments", "integer", ".spec.segments", "Segments that the stream has", 0),
         ("Serving", "integer", ".status.readySegments", "Segments whose publisher is ready", 0),
         ("Ready", "string", f"{ready}.status", "Whether every segment is served", 0),
+        (
+            "Degraded",
+            "string",
+            f"{degraded}.status",
+            "Whether something is wrong, also while every segment is served",
+            0,
+        ),
         ("Frontier", "string", ".status.frontier", "The times that are not complete yet begin here", 0),
         ("Age", "date", ".metadata.creationTimestamp", "Since it was created", 0),
         ("Reason", "string", f"{ready}.reason", "Why it is ready, or not", 1),
+        ("Trouble", "string", f"{degraded}.reason", "What is wrong; AsExpected where nothing is", 1),
         ("Encoding", "string", ".spec.payload.encoding", "How a record is encoded", 1),
         ("Times", "string", ".spec.time.shape", "What a time looks like", 1),
     ]
@@ -485,6 +495,27 @@ def _status() -> Object:
                 "maxItems": 32,
                 "x-kubernetes-list-type": "atomic",
                 "items": {"type": "string", "maxLength": MOST_TEXT},
+            },
+            "lostVolumes": {
+                "type": "array",
+                "description": "Claims that were lost, and with them the history of a segment; each for a day after it"
+                " was made again.",
+                "maxItems": MOST_LOST,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "description": "One claim.",
+                    "required": ["name", "lostAt"],
+                    "properties": {
+                        "name": {"type": "string", "description": "The claim.", "maxLength": 253},
+                        "lostAt": {"type": "string", "format": "date-time", "description": "When that was seen."},
+                        "replacedAt": {
+                            "type": "string",
+                            "format": "date-time",
+                            "description": "When it was made again, without the history.",
+                        },
+                    },
+                },
             },
             "conditions": conditions("Ready, Progressing", "Degraded"),
         },

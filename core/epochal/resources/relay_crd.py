@@ -69,14 +69,16 @@ def relay_crd() -> Object:
 
 
 def _columns() -> list[Column]:
-    ready = '.status.conditions[?(@.type=="Ready")]'
+    ready, degraded = (f'.status.conditions[?(@.type=="{kind}")]' for kind in ("Ready", "Degraded"))
     return [
         ("Stream", "string", ".spec.stream", "The stream that is passed on", 0),
         ("Replicas", "integer", ".status.replicas", "Relays that there are", 0),
         ("Ready", "integer", ".status.readyReplicas", "Relays that serve subscribers", 0),
+        ("Degraded", "string", f"{degraded}.status", "Whether something is wrong, also while relays serve", 0),
         ("Subscribers", "integer", ".status.subscribers", "Subscribers of all of them", 0),
         ("Age", "date", ".metadata.creationTimestamp", "Since it was created", 0),
         ("Reason", "string", f"{ready}.reason", "Why it is ready, or not", 1),
+        ("Trouble", "string", f"{degraded}.reason", "What is wrong; AsExpected where nothing is", 1),
         ("Upstream", "string", ".spec.upstream", "What they follow", 1),
     ]
 

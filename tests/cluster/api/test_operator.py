@@ -382,7 +382,12 @@ async def test_a_lost_volume_is_told_and_made_anew_with_its_pod(sandbox: Sandbox
     pod = (await sandbox.children())["Pod", "flights-0"]
     await sandbox.lose(pod)
     await sandbox.is_made_anew(claim)
-    await sandbox.is_ready()
+    await sandbox.is_told("Degraded", "VolumeReplaced")
+    stream = await sandbox.stream()
+    assert stream is not None
+    [lost] = stream["status"]["lostVolumes"]
+    assert lost["name"] == "flights-0"
+    assert lost["replacedAt"] >= lost["lostAt"]
 
 
 async def test_an_edited_catalog_is_brought_back(sandbox: Sandbox) -> None:

@@ -85,5 +85,5 @@ def test_a_lost_volume_is_told_and_made_anew_once_its_pod_goes(cluster, settled)
     lost = settled.told("orders", "Degraded", "VolumeLost")
     assert "orders-0" in lost["message"]
     cluster.kubectl("delete", "pod", "orders-0", *place)
-    settled.told("orders", "Degraded", "AsExpected")
+    settled.told("orders", "Degraded", "VolumeReplaced")
     settled.settled("orders")

@@ -6,7 +6,7 @@ is one word, and what is the same is said in the same words.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
 from epochal.protocol.frontier import Antichain
@@ -14,16 +14,18 @@ from epochal.protocol.times import Time, to_json
 from epochal.resources.cluster.planner import ClusterPlan, Held, segments_of
 from epochal.resources.cluster.pod_state import is_ready, trouble, waits_for
 from epochal.resources.cluster.stream import pod_selector
-from epochal.resources.crd import MOST_FRONTIER
+from epochal.resources.crd import MOST_FRONTIER, MOST_LOST
 from epochal.resources.relay_crd import RELAY_KIND
 from epochal.resources.spec import Object
 
-_FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling", "RolloutWaiting"))
+_FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling", "RolloutWaiting", "VolumeReplaced"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
 """What is no reason to worry while pods are on their way."""
 _FINE_OF_RELAYS = frozenset(("RelaysNotReady", "ScaledToZero"))
 """What is none of relays, which come and go; what they cannot do by themselves is in their condition Degraded."""
 _MOST_MESSAGE = 1000
+_REMEMBERED = timedelta(days=1)
+"""How long a lost volume stays named after it was made again: who was away over night sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,27 @@ def status_of(before: Object, seen: Seen) -> Object:
         after["catalogUid"] = seen.catalog_uid
         if seen.frontier is not None:
             after["frontier"] = seen.frontier
-    after["conditions"] = _conditions(before.get("conditions", ()), seen)
+    lost = _lost_volumes(before.get("lostVolumes", ()), seen)
+    if lost or "lostVolumes" in before:
+        after["lostVolumes"] = lost
+    after["conditions"] = _conditions(before.get("conditions", ()), lost, seen)
     return after
+
+
+def _lost_volumes(before: Iterable[Object], seen: Seen) -> list[Object]:
+    """What is lost now, and what was made again within the last day; nothing changes while that cannot be seen."""
+    if not seen.plan.wanted:
+        return list(before)
+    now, lost = timestamp(seen.now), dict.fromkeys(seen.plan.lost_volumes)
+    found = []
+    for entry in before:
+        if "replacedAt" not in entry:
+            was_lost_before = entry["name"] in lost
+            lost.pop(entry["name"], None)
+            found.append(entry if was_lost_before else {**entry, "replacedAt": now})
+        elif seen.now - datetime.fromisoformat(entry["replacedAt"]) < _REMEMBERED:
+            found.append(entry)
+    return [*found, *({"name": name, "lostAt": now} for name in lost)][-MOST_LOST:]
 
 
 def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
@@ -120,9 +141,9 @@ def _served(seen: Seen) -> int:
     return len({segment for pod in seen.plan.pods if is_ready(pod) for segment in segments_of(pod)})
 
 
-def _conditions(before: Iterable[Object], seen: Seen) -> list[Object]:
+def _conditions(before: Iterable[Object], lost: Sequence[Object], seen: Seen) -> list[Object]:
     old = {item["type"]: item for item in before}
-    judged = {"Ready": _ready(seen), "Progressing": _progressing(seen), "Degraded": _degraded(seen)}
+    judged = {"Ready": _ready(seen), "Progressing": _progressing(seen), "Degraded": _degraded(seen, lost)}
     return [condition(kind, verdict, old.get(kind), seen.generation, seen.now) for kind, verdict in judged.items()]
 
 
@@ -208,7 +229,7 @@ def _some(items: Sequence[str]) -> str:
     return f"{', '.join(items[:5])}{f' and {more} more' if more > 0 else ''}"
 
 
-def _degraded(seen: Seen) -> Verdict:
+def _degraded(seen: Seen, lost: Sequence[Object]) -> Verdict:
     plan = seen.plan
     if plan.lost_volumes:
         return (
@@ -243,6 +264,13 @@ def _degraded(seen: Seen) -> Verdict:
                 f" {_some(seen.waiting_segments)}; see that the catalog can write its database and is not older than"
                 " the publishers, and that these reach it"
             ),
+        )
+    if lost:
+        names = _some([f"{entry['name']} at {entry['lostAt']}" for entry in lost])
+        return (
+            False,
+            "VolumeReplaced",
+            f"nothing is wrong now, but these claims were lost, and made again without their history: {names}",
         )
     return False, "AsExpected", "nothing is wrong"
 
