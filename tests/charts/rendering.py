@@ -133,6 +133,7 @@ EVERYTHING: Object = {
     "watchNamespaces": ["epochal", "demo"],
     "networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"client": "yes"}}}]},
     "operator": {
+        "replicas": 2,
         "image": {"digest": "sha256:" + "0" * 64},
         "serviceAccount": {"annotations": {"example.org/role": "operator"}},
         "podLabels": {"tier": "control"},

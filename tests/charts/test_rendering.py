@@ -57,7 +57,7 @@ EXPECTED_ELSEWHERE = {
     ("Secret", "pull"),
 }
 """What the cases refer to and bring themselves."""
-OURS = {"Stream", "ServiceMonitor", "PodMonitor"}
+OURS = {"Stream", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
 """Kinds that Kubernetes itself does not know."""
 VERSIONS = ("1.29", "1.37")
 """The oldest that the chart allows and the newest that there is."""
@@ -284,9 +284,9 @@ def test_what_runs_all_the_time_is_watched(objects: list[Object]):
 
 
 def test_one_pod_at_a_time_has_the_database(objects: list[Object]):
-    for part in ("catalog", "operator"):
-        spec = find(objects, "Deployment", f"-{part}")["spec"]
-        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    spec = find(objects, "Deployment", "-catalog")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert find(objects, "Deployment", "-operator")["spec"]["strategy"] == {"type": "Recreate"}
 
 
 # --- labels, and what an upgrade may not change ----------------------------------------------------------------------
