@@ -42,7 +42,8 @@ PROGRAMS = {
 IMPORTED_LATER = {
     "epochal-catalog": ("epochal_catalog.server",),
     "epochal-publisher": (
-        "epochal_publisher.serving", "epochal_publisher.relay.server", "epochal_publisher.sidecar.server",
+        "epochal_publisher.serving", "epochal_publisher.relay.server", "epochal_publisher.shared.process",
+        "epochal_publisher.sidecar.server",
     ),
 }  # fmt: skip
 """What their commands import once they are called: no fork is to pay for that either."""
