@@ -75,6 +75,28 @@ async def test_the_last_writer_keeps_the_stream_from_completing(services) -> Non
         assert [epoch.time async for epoch in epochs] == [1, 2]
 
 
+@pytest.mark.rule("E3")
+@pytest.mark.parametrize("storage", [None, "1Gi"])
+async def test_what_another_completed_before_it_closed_does_not_wait_for_the_dead(
+    services, storage: str | None
+) -> None:
+    history = {} if storage is None else {"history": {"storage": {"size": storage}}}
+    stream = await services.stream(segments=2, progress={"writerTimeout": "2s"}, **history)
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        child = await services.run(DIES, stream)
+        await child.stdout.readline()
+        child.kill()
+        async with client.writer(stream, writer_id="ahead") as writer:
+            await writer.append(11, ["whole"])
+            await writer.advance(12)
+        epochs = sub.epochs()
+        async with asyncio.timeout(PATIENCE):
+            assert (await anext(epochs)).time == 0
+            assert await anext(epochs) == epochal.EpochAborted(1)
+            assert (await anext(epochs)).time == 11
+
+
 async def _told(sub: epochal.Subscription) -> list[epochal.EpochAborted]:
     """The aborts that the subscription knows of but does not yield yet, as their times can still arrive."""
     while not sub._machine._aborted:  # noqa: ASYNC110 - epochs() tells of it at its turn
