@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from contextlib import AsyncExitStack
 
 import epochal
 from roles.common import APART, RECORD, age, at_once, paced, say, stamped, traced, turns, used
@@ -82,6 +83,23 @@ async def append(catalog: str, stream: str, batch: int, messages: int, together:
 
         await at_once(together, messages, send)
         say(rate=messages / (time.monotonic() - start))
+
+
+async def append_to_all(catalog: str, streams: str, batch: int, messages: int, together: int) -> None:
+    """`append` to each of the streams, named by comma, all at the same time; tells the appends a second of all."""
+    records = [RECORD] * batch
+    async with epochal.connect(catalog) as client, AsyncExitStack() as opened:
+        writers = [await opened.enter_async_context(client.writer(stream)) for stream in streams.split(",")]
+        start = time.monotonic()
+
+        async def send(writer: epochal.Writer) -> None:
+            async def one(number: int) -> None:
+                await writer.append(0, records)
+
+            await at_once(together, messages, one)
+
+        await asyncio.gather(*map(send, writers))
+        say(rate=len(writers) * messages / (time.monotonic() - start))
 
 
 async def pull(catalog: str, stream: str, messages: int) -> None:

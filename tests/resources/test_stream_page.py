@@ -27,9 +27,8 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, s
             yield from fields(items, f"{where}[]")
         else:
             default = inner.get("default", "needed" if name in schema.get("required", ()) else "")
-            shown = (
-                "" if default in ({}, [], "") else f"`{str(default).lower() if isinstance(default, bool) else default}`"
-            )
+            text = str(default).lower() if isinstance(default, bool) else default
+            shown = "" if default in ({}, [], "") else f"`{text}`"
             yield where, "needed" if default == "needed" else shown, inner["description"]
 
 

@@ -160,6 +160,7 @@ class LocalMode:
         return [console_script("epochal-publisher"), "relay", *arguments, "--exit-with-stdin"]
 
     async def _set_url(self, ready: str) -> None:
+        self._seen = None  # an older copy of its database may have been put back, and may be at the same revision
         self.url = ready.split()[0]
         self._port = int(self.url.rpartition(":")[2])  # a restarted catalog must have the same address as the first one
 

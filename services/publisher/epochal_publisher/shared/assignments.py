@@ -12,6 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 from epochal.errors import ConfigError
 
+MOST_REASON = 500
+"""Characters of a reason: of six bytes each at most, in a pipe that takes 4,096 bytes in one piece."""
+
 State: TypeAlias = Literal["ready", "failed", "stopped"]
 
 
@@ -46,5 +49,5 @@ def parse(line: bytes) -> Serve | StopServing:
 
 
 def said(publisher: str, state: State, reason: str = "") -> str:
-    """The line that says what became of one publisher."""
-    return json.dumps({"publisher": publisher, "state": state, "reason": reason})
+    """The line that says what became of one publisher; short enough to be written in one piece."""
+    return json.dumps({"publisher": publisher, "state": state, "reason": reason[:MOST_REASON]})
