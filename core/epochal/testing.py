@@ -72,7 +72,10 @@ class LocalServices:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Ids of the running processes: `catalog`, and the publishers by their names. For tests that end some."""
+        """Ids of the running processes: `catalog`, `shared-0` and so on, and dedicated publishers by their names.
+
+        For tests that end some: `epochal_stream(publishers={"dedicated": True})` has one of its own.
+        """
 
         async def read() -> dict[str, int]:
             return self.mode.processes

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE
 
 from epochal.local.service import LocalSettings, Service
+from epochal.turns import Turns
 
 QUICK = LocalSettings(restart_first=0.01, restart_last=0.04, stop_timeout=5.0, start_timeout=PATIENCE)
 READY = "import sys; print('ready now', flush=True); sys.stdin.read()"
@@ -125,3 +127,49 @@ async def test_it_waits_for_its_namesake(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE):
         await service.was_ready.wait()
     await service.stop()
+
+
+async def test_a_start_that_takes_long_is_no_success_and_pauses_grow(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else what is not ready in time is begun again at once, for ever, and nothing else gets the processor."""
+    settings = replace(QUICK, start_timeout=0.05, restart_reset=0.01)
+    service = Service("slow", command("import time; time.sleep(600)"), tmp_path / "log", settings)
+    service.start()
+    async with asyncio.timeout(PATIENCE):
+        while service.restarts < 3:  # noqa: ASYNC110 - nothing tells of a restart
+            await asyncio.sleep(0.01)
+    await service.stop()
+    told = [record.args for record in caplog.records if isinstance(record.args, tuple)]
+    assert [args[2] for args in told[:3]] == [0.01, 0.02, 0.04]
+    assert "was not ready within" in str(told[0][1])
+
+
+async def test_a_process_that_gets_on_is_not_ended_before_it_is_ready(tmp_path: Path) -> None:
+    works = "import time\nuntil = time.process_time() + 1.0\nwhile time.process_time() < until: pass\n"
+    settings = replace(QUICK, start_timeout=0.4, start_times=1000)
+    service = Service("busy", command(works + READY), tmp_path / "log", settings)
+    service.start()
+    async with asyncio.timeout(PATIENCE):
+        await service.was_ready.wait()
+    await service.stop()
+    assert service.restarts == 0
+
+
+async def test_a_few_start_at_once(tmp_path: Path) -> None:
+    turns = Turns(1, 600.0)
+    gate = tmp_path / "gate"
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)\n"
+    first = Service("first", command(waits + READY), tmp_path / "1", QUICK, turns=turns)
+    second = Service("second", command(READY), tmp_path / "2", QUICK, turns=turns)
+    first.start()
+    second.start()
+    async with asyncio.timeout(PATIENCE):
+        while first.pid is None:  # noqa: ASYNC110 - nothing tells of a start
+            await asyncio.sleep(0.01)
+        assert second.pid is None
+        gate.touch()
+        await second.was_ready.wait()
+    assert first.was_ready.is_set()
+    await first.stop()
+    await second.stop()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,30 @@ async def test_a_log_that_cannot_be_used_is_one_streams_own_fault(tmp_path: Path
         assert local._publishers["demo.bad-0"][1].restarts > 0
         (tmp_path / "streams" / uid / "0").unlink()
         await publish(client, "demo/bad", 5)
+
+
+@pytest.mark.parametrize("socket_", ["EVENTS", "REQUESTS", "INGEST", "HTTP"])
+async def test_a_port_that_is_taken_is_one_streams_own_fault_until_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, socket_: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setenv(f"EPOCHAL_PUBLISHER_{socket_}_PORT", str(port))
+    async with (
+        asyncio.timeout(PATIENCE),
+        LocalMode(tmp_path, settings=ONE) as local,
+        CatalogClient(local.url) as catalog,
+        epochal.connect(local.url) as client,
+    ):
+        first = await declare(catalog, "first")
+        await incarnation(catalog, "first")
+        second = await declare(catalog, "second")
+        while "demo.second-0" not in local._publishers or not local._publishers["demo.second-0"][1].restarts:  # noqa: ASYNC110 - nothing tells of a restart
+            await asyncio.sleep(0.02)
+        await publish(client, first, 1)
+        assert local.served == (1, 2)
+        await catalog.delete("demo", "first")
+        await publish(client, second, 1)
 
 
 async def test_deleting_a_stream_ends_its_serving_alone_while_others_flow(tmp_path: Path) -> None:
