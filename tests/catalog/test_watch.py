@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from tests.patience import PATIENCE
 
 from epochal.client.catalog.watch import Parser
+from epochal_catalog.api import routes
 
 
 @asynccontextmanager
@@ -205,6 +207,18 @@ async def test_a_watcher_is_told_that_a_restart_brought_a_lapsed_publisher_back(
     async with start() as client, watching(client, since=change["revision"]) as events:
         [(_, back)] = await take(events, 1)
         assert (back["kind"], back["name"], back["object"]["live"]) == ("publisher", "p", True)
+
+
+async def test_the_directory_of_local_mode_is_told_to_programs_of_its_machine_alone(start: Any) -> None:
+    async with start() as client:
+        assert "data" not in (await client("GET", "/v1/streams/$catalog")).body
+    async with start(local_data="/somewhere") as client:
+        assert (await client("GET", "/v1/streams/$catalog")).body["data"] == "/somewhere"
+        assert "data" not in (await client("GET", "/v1/streams")).body["reserved"][0]
+        asked = make_mocked_request("GET", "/v1/streams/$catalog", app=client.server.http.app)
+        for remote, told in (("10.0.0.1", False), (None, False), ("127.0.0.1", True), ("::1", True)):
+            answer: Any = await routes.get_reserved(asked.clone(remote=remote) if remote else asked)
+            assert ("data" in json.loads(answer.text)) is told, remote
 
 
 @pytest.mark.rule("S26")

@@ -2,18 +2,24 @@
 
 import asyncio
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from tests.patience import PATIENCE
 
 from epochal.cli.commands import doctor
+from epochal.cli.commands.doctor import data_directory
 from epochal.cli.commands.listed_kinds import PUBLISHERS
 from epochal.cli.doctor import checks, probes
 from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.io.documents import Documents
+from epochal.local import DEFAULT_DATA, LocalMode
 
 
 def verdict(found: Finding | list[Finding]) -> str:
@@ -187,6 +193,51 @@ def test_the_data_directory(tmp_path: Path) -> None:
     full = probes.DirectorySeen(tmp_path, True, True, 1 << 20, None)
     assert verdict(doctor._directory(full)) == "warn"
     assert verdict(doctor._directory(probes.DirectorySeen(tmp_path, True, False, 1 << 40, None))) == "fail"
+
+
+async def test_beside_two_local_modes_the_directory_of_the_one_that_is_asked_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here" / DEFAULT_DATA, tmp_path / "there"
+    async with LocalMode(here) as first, LocalMode(there) as second:
+        monkeypatch.chdir(here.parent)
+        used = f"in use by process {os.getpid()}"
+        for local, data in ((second, there), (first, here)):
+            (found,) = await looked(local.url)
+            assert (found.verdict, found.seen.split(",")[0]) == (Verdict.OK, f"{data}: {used}")
+            assert await data_directory(local.url, PATIENCE) == data, "of the report's logs too"
+        (found,) = await looked(second.url, here)
+        assert found.seen.startswith(f"{here}: {used}"), "the one that was given goes first"
+
+
+async def test_where_the_catalog_names_no_directory_none_is_judged(
+    services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    (tmp_path / DEFAULT_DATA).mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with aiohttp.ClientSession(services.url) as session, session.get("/v1/streams/$catalog") as response:
+        answer = await response.json()
+    assert answer.pop("data")  # as a cluster's catalog answers, and one of an earlier version
+
+    async def answers(request: web.Request) -> web.Response:
+        return web.json_response(answer) if "catalog" in request.path else web.json_response({"items": []})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answers)
+    async with TestServer(app) as server:
+        url = str(server.make_url("")).rstrip("/")
+        (found,) = await looked(url)
+        assert found == ok("data", "the catalog names no data directory, so none is looked at")
+        assert await data_directory(url, PATIENCE) is None
+        answer["data"] = str(tmp_path / DEFAULT_DATA)  # as through a tunnel to another machine with such a directory
+        (found,) = await looked(url)
+        assert found.verdict is Verdict.WARN
+        assert "the catalog names it, but no process of this machine uses it" in found.seen
+    assert await looked(f"http://127.0.0.1:{unused_tcp_port}") == [], "no catalog answers, and it is not the usual one"
+
+
+async def looked(url: str, data: Path | None = None) -> list[Finding]:
+    return [each for each in await doctor.examine(url, data, PATIENCE) if each.check == "data"]
 
 
 def test_findings_say_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

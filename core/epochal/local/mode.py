@@ -142,6 +142,7 @@ class LocalMode:
     def _catalog_command(self) -> Sequence[str]:
         script = console_script("epochal-catalog")
         arguments = ["--data", str(self.data / "catalog"), "--port", str(self._port), "--exit-with-stdin"]
+        arguments += ["--local-data", str(self.data)]
         return [script, "serve", *arguments]
 
     def _publisher_command(self, publisher: PlannedPublisher) -> Sequence[str]:

@@ -24,11 +24,12 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. [default: 8700]")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the database. [default: ./epochal-catalog]")] = None,
+    local_data: Annotated[str | None, typer.Option(help="Local mode's directory, as programs here are told.")] = None,
     lease_ttl: Annotated[float | None, typer.Option(help="Seconds a publisher's lease lasts. [default: 10]")] = None,
     exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
 ) -> None:
     """Run the catalog until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_CATALOG_*."""
-    given = {"host": host, "port": port, "data": data, "lease_ttl": lease_ttl}
+    given = {"host": host, "port": port, "data": data, "local_data": local_data, "lease_ttl": lease_ttl}
     run("epochal-catalog", lambda stop: _serve(stop, given), exit_with_stdin=exit_with_stdin)
 
 

@@ -26,7 +26,7 @@ from epochal.cli.io.documents import Document, Documents
 from epochal.cli.io.output import print_document
 from epochal.cli.io.terminal import note
 from epochal.cli.options import CatalogOption, Format, Output
-from epochal.client.catalog.url import catalog_advice, catalog_url
+from epochal.client.catalog.url import DEFAULT_CATALOG, catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
 
@@ -37,7 +37,7 @@ EPILOG = """\b
 Examples:
   epochal doctor
   epochal doctor --catalog http://catalog.demo:8700 -o json
-  epochal doctor --data /var/lib/epochal   # the data directory of local mode
+  epochal doctor --data /var/lib/epochal   # a data directory of local mode
   epochal --kube doctor                    # a cluster, from outside
 
 A line for each check: ok, warn or fail, what is seen, and under it what to do. It checks this machine (Python,
@@ -62,7 +62,7 @@ def doctor(
     output: Output = Format.TABLE,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help=f"Of local mode; {DEFAULT_DATA} if that is there.",
+        typer.Option("--data", metavar="DIR", help="Of local mode; the one that the catalog names.",
                      show_default=False),
     ] = None,
     catalog: CatalogOption = None,
@@ -88,15 +88,49 @@ async def examine(catalog: str | None, data: Path | None, timeout: float) -> lis
     findings = [checks.check_python(sys.version_info[:3]), checks.check_libzmq(zmq.zmq_version_info())]
     java = await asyncio.to_thread(probes.java_major, timeout)
     findings.append(checks.check_java(java, probes.installed("pyspark")))
-    if data is not None or DEFAULT_DATA.is_dir():
-        findings.append(_directory(probes.look_at_directory((data or DEFAULT_DATA).absolute())))
     choice = target.chosen()
     streams, remote = await (
         _realm(catalog_url(catalog), timeout) if choice is None else _cluster(choice, catalog, timeout)
     )
+    if data is not None:
+        findings.append(_directory(probes.look_at_directory(data)))
+    elif choice is None:
+        findings += await _data(catalog_url(catalog), timeout)
     segments = sum(len(stream["segments"]) for stream in streams)
     findings.append(checks.check_files(*resource.getrlimit(resource.RLIMIT_NOFILE), segments))
     return findings + remote
+
+
+async def _data(url: str, timeout: float) -> list[Finding]:
+    """The data directory of the local mode that is asked; another one is not judged."""
+    try:
+        told = await probes.told_directory(url, timeout)
+    except (EpochalError, TimeoutError):
+        usual = _usual(url)
+        return [] if usual is None else [_directory(probes.look_at_directory(usual))]
+    if told is None:
+        return [ok("data", "the catalog names no data directory, so none is looked at")]
+    seen = probes.look_at_directory(told)
+    if seen.holder is None:
+        advice = "is the catalog on another machine, or of another user? look there with: epochal doctor"
+        return [warn("data", f"{told}: the catalog names it, but no process of this machine uses it", advice)]
+    return [_directory(seen)]
+
+
+async def data_directory(catalog: str | None, timeout: float) -> Path | None:
+    """That of the local mode that is asked; None where the catalog names none, and on a cluster."""
+    if target.chosen() is not None:
+        return None
+    url = catalog_url(catalog)
+    try:
+        return await probes.told_directory(url, timeout)
+    except (EpochalError, TimeoutError):
+        return _usual(url)
+
+
+def _usual(url: str) -> Path | None:
+    """The data directory of the local mode that would be started here, when it is its catalog that does not answer."""
+    return DEFAULT_DATA.absolute() if url == DEFAULT_CATALOG and DEFAULT_DATA.is_dir() else None
 
 
 async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tuple[list[Document], list[Finding]]:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands.doctor import DOCTOR_TIMEOUT, examine
+from epochal.cli.commands.doctor import DOCTOR_TIMEOUT, data_directory, examine
 from epochal.cli.doctor.checks import print_findings
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io import signals
@@ -29,7 +29,6 @@ from epochal.cli.report.archive import Archive
 from epochal.cli.report.collect import Collector, contents
 from epochal.cli.top.looks import Wanted
 from epochal.errors import EpochalError
-from epochal.local import DEFAULT_DATA
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
@@ -71,7 +70,7 @@ def report(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help=f"Of local mode, for its logs; {DEFAULT_DATA} if that is there.",
+        typer.Option("--data", metavar="DIR", help="Of local mode, for its logs; the one that the catalog names.",
                      show_default=False),
     ] = None,
     namespace: NamespaceOption = None,
@@ -107,8 +106,9 @@ def _take(collector: Collector, wanted: Wanted, catalog: str | None, data: Path 
         run(collector.take_services(catalog, wanted))
     except EpochalError as error:  # there is no way into the cluster
         collector.note(f"catalog: {error}")
-    if data is not None or DEFAULT_DATA.is_dir():
-        collector.take_logs(data or DEFAULT_DATA)
+    logs = data or run(data_directory(catalog, timeout))
+    if logs is not None:
+        collector.take_logs(logs)
     collector.take_versions()
 
 

@@ -22,6 +22,7 @@ import aiohttp
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from epochal.cli.io.documents import Documents
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -54,6 +55,16 @@ async def look_at_catalog(url: str, timeout: float) -> CatalogSeen:
         async with session.get(f"{url}/openapi.json") as document:
             version = _version(await document.json(content_type=None)) if document.status == 200 else None
     return CatalogSeen(seconds, skew, version, problem)
+
+
+async def told_directory(url: str, timeout: float) -> Path | None:
+    """The data directory that a catalog of local mode names to programs of its machine; None where it names none.
+
+    Raises `EpochalError` or `TimeoutError` when there is no answer.
+    """
+    async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
+        told = (await documents.one("/v1/streams/$catalog")).get("data")
+    return Path(told) if isinstance(told, str) and told else None
 
 
 def _version(document: object) -> str | None:
@@ -201,6 +212,7 @@ class DirectorySeen:
 
 def look_at_directory(path: Path) -> DirectorySeen:
     """One look; nothing is made."""
+    path = path.absolute()
     if not path.is_dir():
         return DirectorySeen(path, path.exists(), False, 0, None)
     holder = None

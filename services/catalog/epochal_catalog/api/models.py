@@ -27,7 +27,8 @@ class _Answer(BaseModel):
 class Reserved(_Answer):
     """The catalog's own stream. Watching can begin at `first_revision` or later.
 
-    `identity` tells this catalog's database from any other; a copy of it has the same.
+    `identity` tells this catalog's database from any other; a copy of it has the same. `data` is the data directory of
+    local mode: absent for other machines, in lists, and where the catalog is not local mode's.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Reserved(_Answer):
     publishers: int
     subscriptions: int
     relays: int
+    data: str = ""
 
 
 class _Page(_Answer):

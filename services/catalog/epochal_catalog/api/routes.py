@@ -27,6 +27,7 @@ from epochal.errors import EpochalError, ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
+from epochal.service.origins import is_loopback
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.statuses import STATUS
@@ -80,11 +81,13 @@ async def get_stream(request: web.Request) -> web.Response:
 
 async def get_reserved(request: web.Request) -> web.Response:
     """The catalog's own stream (S26)."""
-    state = request.app[CATALOG].state
+    catalog = request.app[CATALOG]
+    state, data = catalog.state, catalog.settings.local_data
     since = queries.read_revision(request.query.get("since"))
     if since is not None:
         state.history.check(since)
-    return lists.unchanged_or(request, lambda: json.dumps(views.reserved(state)))
+    told = {"data": data} if data and is_loopback(request.remote or "") else {}  # a path means nothing elsewhere
+    return lists.unchanged_or(request, lambda: json.dumps(views.reserved(state) | told))
 
 
 async def refuse_reserved(_request: web.Request) -> web.Response:

@@ -22,6 +22,8 @@ class CatalogSettings(ServiceSettings):
     """8700 is the port that clients try by default; 0 takes a free port."""
     data: Path = Path("epochal-catalog")
     """The directory of the database; created when missing."""
+    local_data: str = ""
+    """Local mode's own directory, which programs of this machine are told when they ask for the catalog's stream."""
     trust_file_system: str = ""
     """A type of FUSE file system, such as `fuse.mergerfs`, that the database may be on; network ones never are."""
     lease_ttl: float = Field(default=10.0, ge=0.1, le=3600.0)
