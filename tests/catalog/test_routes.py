@@ -10,6 +10,21 @@ import pytest
 from tests.patience import PATIENCE
 
 
+async def test_two_streams_cannot_have_one_port(client: Any) -> None:
+    ports = {"relays": 1, "relayHttpPort": 8801, "publishers": {"httpPort": 8802}}
+    assert (await client.apply("demo/flights", **ports)).status == 201
+    refused = await client.apply("demo/delays", publishers={"httpPort": 8801})
+    assert (refused.status, refused.code) == (422, "invalid_manifest")
+    assert refused.body["problems"] == [
+        {"path": "spec.publishers.httpPort", "reason": "is 8801, as spec.relayHttpPort of demo/flights is",
+         "hint": "choose another port"}
+    ]  # fmt: skip
+    assert (await client.apply("demo/delays", publishers={"httpPort": 8803})).status == 201
+    assert (await client.apply("demo/delays", publishers={"httpPort": 8802})).status == 422
+    changed = {"relays": 1, "relayHttpPort": 8802, "publishers": {"httpPort": 8801}}
+    assert (await client.apply("demo/flights", **changed)).status == 200, "its own ports it may change as it likes"
+
+
 async def test_apply_creates_then_changes_then_leaves_alone(client: Any) -> None:
     first = await client.apply(segments=3)
     again = await client.apply(segments=3)

@@ -1,7 +1,10 @@
 """Local mode with the real services: what is declared runs, what dies comes back, nothing is left behind."""
 
 import asyncio
+import contextlib
 import os
+import re
+import shutil
 import signal
 import socket
 import sys
@@ -18,6 +21,7 @@ from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import ConfigError, ManifestError, Unavailable
 from epochal.local import LocalMode, LocalSettings
+from epochal.local.child import console_script
 
 QUICK = LocalSettings(poll_interval=0.05)
 SHORT = 0.7
@@ -315,3 +319,95 @@ async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
         last = local.processes
         await until_ended(*(pid for name, pid in last.items() if name != "catalog"))
         assert local.processes.keys() == {"catalog"}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nobody listens now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+async def until_at(client: CatalogClient, publisher: int, relay: int) -> None:
+    """Until the stream's publisher and its only relay have these HTTP ports."""
+    wanted = f"http://127.0.0.1:{publisher}", [f"http://127.0.0.1:{relay}"]
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            owner = (await client.lookup("demo", "flights", wait=PATIENCE)).segments[0].publisher
+            relays = [each.addresses["http"] for each in await client.relays("demo", "flights")]
+            if owner is not None and (owner.addresses["http"], relays) == wanted:
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("dedicated", [False, True])
+async def test_publishers_and_relays_have_the_http_ports_that_are_declared(tmp_path: Path, dedicated: bool) -> None:
+    one, two, other = free_ports(3)
+    spec: dict[str, Any] = {"segments": 2, "relays": 1, **STORED}
+    told: list[str] = []
+    async with LocalMode(tmp_path, settings=ONE_SHARED, tell=told.append) as local, CatalogClient(local.url) as client:
+        publishers = {"dedicated": dedicated, "httpPort": one}
+        await client.apply(manifest(**spec, publishers=publishers, relayHttpPort=two), "demo", "flights")
+        await until_at(client, one, two)
+        assert f"relay demo.flights.relay-0 is ready: http://127.0.0.1:{two}" in told
+        publishers["httpPort"] = other
+        await client.apply(manifest(**spec, publishers=publishers, relayHttpPort=one), "demo", "flights")
+        await until_at(client, other, one)
+        assert f"relay demo.flights.relay-0 is ready: http://127.0.0.1:{one}" in told
+    async with LocalMode(tmp_path, settings=ONE_SHARED) as local, CatalogClient(local.url) as client:
+        await until_at(client, other, one)
+
+
+@pytest.mark.parametrize("dedicated", [False, True])
+async def test_a_publisher_waits_for_its_port_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dedicated: bool
+) -> None:
+    monkeypatch.setenv("EPOCHAL_PUBLISHER_PORT_RETRIES", "0")
+    name = "demo.flights-0" if dedicated else "shared-0"
+    log = tmp_path / "logs" / "publishers" / f"{name}.log"
+    async with LocalMode(tmp_path, settings=ONE_SHARED) as local, CatalogClient(local.url) as client:
+        (relay,) = free_ports(1)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            spec: dict[str, Any] = {"relays": 1, "relayHttpPort": relay}
+            publishers = {"dedicated": dedicated, "httpPort": port}
+            await client.apply(manifest(**spec, publishers=publishers), "demo", "flights")
+            async with asyncio.timeout(PATIENCE):
+                while not log.exists() or f"port {port} on 127.0.0.1 is taken" not in log.read_text():  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        await until_at(client, port, relay)
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples are for bash, curl and jq")
+async def test_the_page_on_http_says_how_publishers_and_relays_are_found() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"<!-- ([\w ]*)example: find -->\n```bash\n(.*?)```", page, re.DOTALL))
+    assert found.keys() == {"local ", "local relay "}
+    typed = (
+        "".join(found.values()) + 'curl -sf "$PUBLISHER/healthz" "$RELAY/healthz" >/dev/null; echo $PUBLISHER $RELAY'
+    )
+    one, two = free_ports(2)
+    async with LocalMode(settings=ONE_SHARED) as local, CatalogClient(local.url) as client:
+        spec: dict[str, Any] = {"relays": 1, "relayHttpPort": two, "publishers": {"httpPort": one}}
+        await client.apply(manifest(**spec), "demo", "flights")
+        await until_at(client, one, two)
+        path = f"{Path(console_script('epochal')).parent}:{os.environ['PATH']}"
+        environment = {
+            **os.environ,
+            "PATH": path,
+            "EPOCHAL_CATALOG": local.url,
+            "CATALOG": local.url,
+            "STREAM": "demo/flights",
+        }
+        process = await asyncio.create_subprocess_exec(
+            "bash", "-ec", typed, env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        assert out.decode().split() == [f"http://127.0.0.1:{one}", f"http://127.0.0.1:{two}"]
+        shown = await asyncio.create_subprocess_exec(
+            console_script("epochal"), "describe", "stream", "demo/flights", env=environment,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        lines = (await shown.communicate())[0].decode()
+        assert re.search(rf"Http at: +http://127\.0\.0\.1:{one}\n", lines)
+        assert f"HTTP at http://127.0.0.1:{two}\n" in lines

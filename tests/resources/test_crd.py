@@ -262,6 +262,7 @@ def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
     return st.fixed_dictionaries({}, optional=fields)
 
 
+ports = st.sampled_from([0, 1, 8080, 8081, 65535, 65536])
 specs = st.fixed_dictionaries(
     {
         "time": st.fixed_dictionaries({"shape": shapes}),
@@ -269,7 +270,8 @@ specs = st.fixed_dictionaries(
     },
     optional={
         "segments": counts.filter(lambda value: value is not None),
-        "relays": st.integers(-1, 1001),
+        "relays": st.integers(-1, 2) | st.just(1001),
+        "relayHttpPort": ports,
         "unknown": st.just(1),
         "history": section(
             durability=words,
@@ -284,6 +286,7 @@ specs = st.fixed_dictionaries(
         "access": section(publish=accounts, subscribe=accounts),
         "publishers": section(
             segmentsPerPod=st.integers(0, 1025),
+            httpPort=ports,
             advertise=st.sampled_from(["", "p-{index}.example"]),
             resources=section(requests=st.dictionaries(st.sampled_from(["cpu", "memory"]), amounts)),
             nodeSelector=labels,

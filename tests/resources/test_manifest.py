@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import ManifestError
-from epochal.resources.manifest import StreamManifest, immutable_changes
+from epochal.resources.manifest import OBJECT_UID, StreamManifest, immutable_changes
 
 FULL: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",
@@ -212,6 +212,36 @@ def test_other_kinds_and_versions_are_refused() -> None:
     found = problems({**document(), "kind": "stream", "apiVersion": "v1"})
     assert "did you mean 'Stream'?" in found["kind"]
     assert "must be epochal.dev/v1alpha1" in found["apiVersion"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "told"),
+    [
+        ({"segments": 2, "publishers": {"httpPort": 80, "segmentsPerPod": 1}}, "spec.publishers.httpPort", "several"),
+        ({"relays": 2, "relayHttpPort": 80}, "spec.relayHttpPort", "not of 2; set relays: 1"),
+        ({"relayHttpPort": 80}, "spec.relayHttpPort", "not of 0"),
+        ({"relays": 1, "relayHttpPort": 80, "publishers": {"httpPort": 80}}, "spec.relayHttpPort", "httpPort too"),
+    ],
+)
+def test_a_port_is_named_where_exactly_one_process_has_it(spec: dict[str, Any], path: str, told: str) -> None:
+    found = problems(document(**spec))
+    assert found.keys() == {path}
+    assert told in found[path]
+
+
+def test_ports_are_those_of_local_mode() -> None:
+    spec: dict[str, Any] = {"segments": 2, "relays": 1, "relayHttpPort": 81}
+    given = document(publishers={"httpPort": 80, "segmentsPerPod": 2}, **spec)
+    here = StreamManifest.from_document(given)
+    assert here.local_ports == {"spec.publishers.httpPort": 80, "spec.relayHttpPort": 81}
+    assert here.not_in_effect() == []
+    given["metadata"]["annotations"] = {OBJECT_UID: "u"}
+    on_a_cluster = StreamManifest.from_document(given)
+    assert on_a_cluster.local_ports == {}
+    assert [item.path for item in on_a_cluster.not_in_effect()] == list(here.local_ports)
+    plain = StreamManifest.from_document(document()).to_document()["spec"]
+    assert "relayHttpPort" not in plain, "services of an earlier version refuse fields that they do not know"
+    assert "httpPort" not in plain.get("publishers", {})
 
 
 @pytest.mark.parametrize(("encoding", "ok"), [("msgpack", True), ("json", True), ("arrow", True), ("bytes", False)])

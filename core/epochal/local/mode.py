@@ -50,7 +50,7 @@ class LocalMode:
     """A running local mode while entered; `url` is its catalog.
 
     `data`: where everything is kept; None is a temporary directory, removed at the end. `port`: the catalog's; 0 is any
-    free one. `tell` is called with lines that say how far the start of many streams is.
+    free one. `tell` is called with lines that say how far the start of many streams is, and where relays are.
     Raises `ConfigError` when the directory or the port is in use, `Unavailable` when the catalog does not start.
     """
 
@@ -72,7 +72,8 @@ class LocalMode:
         self._shared: dict[int, SharedProcess] = {}
         self._placed: Mapping[str, int] = {}
         self._turns = Turns(self.settings.starts, self.settings.start_turn)
-        self._progress = Progress(tell or logger.debug)
+        self._tell: Callable[[str], None] = tell or logger.debug
+        self._progress = Progress(self._tell)
         self._seen: tuple[str, int] | None = None
         self._relays: dict[str, tuple[PlannedRelay, Service]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
@@ -148,7 +149,7 @@ class LocalMode:
     def _publisher_command(self, publisher: PlannedPublisher) -> Sequence[str]:
         arguments = ["--catalog", self.url, "--stream", publisher.stream, "--publisher", publisher.id]
         segments = ["--segments", ",".join(publisher.segments)]
-        data = ["--data", str(self.data / "streams")]
+        data = ["--data", str(self.data / "streams"), *_port(publisher.http_port)]
         return [console_script("epochal-publisher"), "serve", *arguments, *segments, *data, "--exit-with-stdin"]
 
     def _shared_command(self) -> Sequence[str]:
@@ -158,6 +159,7 @@ class LocalMode:
 
     def _relay_command(self, relay: PlannedRelay) -> Sequence[str]:
         arguments = ["--catalog", self.url, "--stream", relay.stream, "--name", relay.name]
+        arguments += _port(relay.http_port)
         return [console_script("epochal-publisher"), "relay", *arguments, "--exit-with-stdin"]
 
     async def _set_url(self, ready: str) -> None:
@@ -233,7 +235,12 @@ class LocalMode:
     def _start_relay(self, relay: PlannedRelay) -> None:
         log = self.data / "logs" / "relays" / f"{relay.id}.log"
         name, command = f"relay {relay.id}", lambda: self._relay_command(relay)
-        service = Service(name, command, log, self.settings, turns=self._turns)
+
+        async def ready(said: str) -> None:
+            http = [part.removeprefix("http=") for part in said.split() if part.startswith("http=")]
+            self._tell(f"{name} is ready: {', '.join(http)}")
+
+        service = Service(name, command, log, self.settings, ready, turns=self._turns)
         self._relays[relay.id] = relay, service
         service.start(after=self._stopping.get(relay.id))
 
@@ -308,7 +315,13 @@ def _desired(stream: StreamInfo) -> DesiredStream:
     return DesiredStream(
         stream.namespace, stream.name, stream.uid, segments, packed,
         relays=spec.relays, dedicated=spec.publishers.dedicated,
+        http_port=spec.publishers.http_port or 0, relay_http_port=spec.relay_http_port or 0,
     )  # fmt: skip
+
+
+def _port(http: int) -> list[str]:
+    """The option of a process that is to have this HTTP port; by itself it takes a free one."""
+    return ["--http-port", str(http)] if http else []
 
 
 def _check_packages() -> None:

@@ -71,7 +71,10 @@ class SharedProcess:
 
     def _tell(self, publisher: "SharedPublisher") -> None:
         planned = publisher.planned
-        order = {"publisher": planned.id, "stream": planned.stream, "segments": list(planned.segments)}
+        order: dict[str, Any] = {
+            "publisher": planned.id, "stream": planned.stream, "segments": list(planned.segments),
+            "http_port": planned.http_port,
+        }  # fmt: skip
         self._service.send(json.dumps({"serve": order}).encode())
 
     async def _tell_all(self, _ready: str) -> None:

@@ -152,6 +152,22 @@ SPEC_RULES = (
         "is the same for all publishers; each needs an address of its own: put {index} in it",
         ".publishers.advertise",
     ),
+    rule(
+        "!has(self.publishers.httpPort) || !has(self.publishers.segmentsPerPod) ||"
+        " self.publishers.segmentsPerPod >= self.segments",
+        "is one port, and the stream has several publishers; leave out segmentsPerPod, or the port",
+        ".publishers.httpPort",
+    ),
+    rule(
+        "!has(self.relayHttpPort) || self.relays == 1",
+        "is the port of one relay: set relays to 1, or leave the port out",
+        ".relayHttpPort",
+    ),
+    rule(
+        "!has(self.relayHttpPort) || !has(self.publishers.httpPort) || self.relayHttpPort != self.publishers.httpPort",
+        "is publishers.httpPort too; choose another port for one",
+        ".relayHttpPort",
+    ),
 )
 
 

@@ -73,6 +73,10 @@ _PLANNED = {
 }
 """Fields that are in effect nowhere."""
 _OPTIONAL = {**_ON_A_CLUSTER, **_PLANNED}
+_LOCAL = dict.fromkeys(
+    ("spec.publishers.httpPort", "spec.relayHttpPort"), "has a meaning in local mode only; on a cluster ports are fixed"
+)
+"""Fields that are not in effect on a cluster, and name a port of the machine that local mode is on."""
 _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.access": ({"publish": [], "subscribe": []},),
     "spec.publishers.advertise": ("",),
@@ -147,12 +151,20 @@ class StreamManifest(Fields):
     def not_in_effect(self) -> list[NotInEffect]:
         """The given fields that do nothing where this stream is: on a cluster, or in local mode."""
         document = self.to_document()
-        notes = _PLANNED if self.object_uid else _OPTIONAL
+        notes = {**_PLANNED, **_LOCAL} if self.object_uid else _OPTIONAL
         return [
             NotInEffect(path, value, note)
             for path, note in notes.items()
             if self._given(path) and (value := field_of(document, path)) not in _WORKING.get(path, ())
         ]
+
+    @property
+    def local_ports(self) -> dict[str, int]:
+        """The ports that local mode is to use for this stream, by the path of the field; none on a cluster."""
+        if self.object_uid:
+            return {}
+        given = zip(_LOCAL, (self.spec.publishers.http_port, self.spec.relay_http_port), strict=True)
+        return {path: port for path, port in given if port is not None}
 
     @property
     def namespace(self) -> str:
@@ -240,11 +252,29 @@ def _between_fields(document: object) -> list[Problem]:
     if field_of(document, "metadata.name") == DIRECT and isinstance(relays, int) and relays > 0:
         reason = f"would be called {DIRECT} as their stream, which means the publishers"
         problems.append(Problem("spec.relays", reason, "choose another name for the stream, or leave relays out"))
+    problems += _port_problems(document)
     schema = field_of(document, "spec.payload.schema")
     if field_of(document, "spec.payload.encoding") == "bytes" and schema is not None:
         problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))
     elif isinstance(schema, dict):  # that it is one is checked with the other kinds of values
         problems += _schema_problems(schema)
+    return problems
+
+
+def _port_problems(document: object) -> list[Problem]:
+    """A port is named where one process listens on it, and no other one does."""
+    segments, relays = (field_of(document, path) for path in ("spec.segments", "spec.relays"))
+    packed = field_of(document, "spec.publishers.segmentsPerPod")
+    port, relay_port = (field_of(document, path) for path in _LOCAL)
+    problems = []
+    if port is not None and isinstance(packed, int) and packed < (segments if isinstance(segments, int) else 1):
+        reason = "is one port, and the stream has several publishers"
+        problems.append(Problem("spec.publishers.httpPort", reason, "leave out segmentsPerPod, or the port"))
+    if relay_port is not None and relays != 1:
+        reason = f"is the port of one relay, not of {0 if relays is None else relays}"
+        problems.append(Problem("spec.relayHttpPort", reason, "set relays: 1, or leave the port out"))
+    elif relay_port is not None and relay_port == port:
+        problems.append(Problem("spec.relayHttpPort", "is publishers.httpPort too", "choose another port for one"))
     return problems
 
 

@@ -16,7 +16,8 @@ class DesiredStream:
 
     `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a
     caller that cannot restart a publisher without loss keeps it constant. `dedicated`: each publisher has a process or
-    pod of its own; else `place` says which process it shares.
+    pod of its own; else `place` says which process it shares. `http_port` and `relay_http_port` are those that local
+    mode uses when there is one publisher, or relay; 0 is any free one.
     """
 
     namespace: str
@@ -27,6 +28,8 @@ class DesiredStream:
     generation: int = 1
     relays: int = 0
     dedicated: bool = True
+    http_port: int = 0
+    relay_http_port: int = 0
 
     @property
     def qualified(self) -> str:
@@ -44,6 +47,7 @@ class PlannedPublisher:
     segments: tuple[str, ...]
     generation: int = 1
     dedicated: bool = True
+    http_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class PlannedRelay:
     stream: str
     uid: str
     name: str
+    http_port: int = 0
 
 
 ObservedPublisher: TypeAlias = PlannedPublisher
@@ -104,6 +109,7 @@ def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
             group,
             stream.generation,
             stream.dedicated,
+            stream.http_port if len(groups) == 1 else 0,
         )
         for index, group in enumerate(groups)
     ]
@@ -115,8 +121,9 @@ def relays_of(stream: DesiredStream) -> list[PlannedRelay]:
     >>> [relay.id for relay in relays_of(DesiredStream("demo", "flights", "u", ("0",), relays=2))]
     ['demo.flights.relay-0', 'demo.flights.relay-1']
     """
+    port = stream.relay_http_port if stream.relays == 1 else 0
     return [
-        PlannedRelay(f"{stream.namespace}.{stream.name}.relay-{index}", stream.qualified, stream.uid, stream.name)
+        PlannedRelay(f"{stream.namespace}.{stream.name}.relay-{index}", stream.qualified, stream.uid, stream.name, port)
         for index in range(stream.relays)
     ]
 

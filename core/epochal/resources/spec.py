@@ -331,6 +331,13 @@ class PublishersSpec(Fields):
         description="Local mode: whether the stream has publisher processes of its own; by default streams share some."
         " On Kubernetes every publisher has a pod of its own, and this has no effect.",
     )
+    http_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Local mode: the HTTP port of the stream's publisher, if one has all segments; by default a free"
+        " one. On Kubernetes the ports of pods are fixed, and this has no effect.",
+    )
     advertise: str = Field(
         default="",
         max_length=253,
@@ -382,6 +389,13 @@ class StreamSpec(Fields):
         ge=0,
         le=1000,
         description="How many relays re-publish the stream; on Kubernetes as a Relay of its name.",
+    )
+    relay_http_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Local mode: the HTTP port of the stream's relay, with relays: 1; by default a free one. On"
+        " Kubernetes the ports of pods are fixed, and this has no effect.",
     )
 
 

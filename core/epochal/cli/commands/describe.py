@@ -110,7 +110,7 @@ def print_stream(item: Document, *, wide: bool) -> None:
 
 
 def _print_relays(relays: list[Document]) -> None:
-    """Each relay with its name, state, load, lag, way to the publishers, and what it reads."""
+    """Each relay with its name, state, load, lag, way to the publishers, what it reads, and its HTTP."""
     print("\nRelays:")
     print_fields([(relay["id"], _relay(relay)) for relay in relays], indent="  ")
 
@@ -118,7 +118,9 @@ def _print_relays(relays: list[Document]) -> None:
 def _relay(item: Document) -> str:
     load, lag = f"load {relay_load(item)}", f"lag {relay_lag(item)}"
     reads = f"reads {item.get('filter') or 'everything'}"
-    return ", ".join((item["name"], item["state"], load, lag, f"path {relay_path(item)}", reads))
+    http = item["addresses"].get("http")
+    at = [f"HTTP at {http}"] if http else []
+    return ", ".join((item["name"], item["state"], load, lag, f"path {relay_path(item)}", reads, *at))
 
 
 def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:
@@ -168,6 +170,8 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
         return [*fields, ("Publisher", "none")]
     verified = "" if segment.publisher.verified else ", not verified since the catalog started"
     fields.append(("Publisher", f"{segment.publisher.id} ({show_age(segment.publisher.since)}{verified})"))
+    if not wide and "http" in segment.publisher.addresses:
+        fields.append(("Http at", segment.publisher.addresses["http"]))
     if wide:
         fields.extend((f"{kind.capitalize()} at", address) for kind, address in segment.publisher.addresses.items())
     fields.extend(

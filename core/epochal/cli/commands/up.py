@@ -23,7 +23,8 @@ Examples:
 Prints one line on standard output when ready: `epochal ready URL data=DIR`. Ctrl-C or SIGTERM stops the publishers,
 then the catalog. What was declared stays in the directory for the next time, and so do the records of streams with
 storage; those of others are kept in memory only. Streams share a few publisher processes; publishers.dedicated of a
-manifest gives a stream processes of its own."""
+manifest gives a stream processes of its own. Where the HTTP of a relay is, standard error says when it is ready, and
+`epochal describe stream`; publishers.httpPort and relayHttpPort of a manifest name ports that stay."""
 
 
 def up(

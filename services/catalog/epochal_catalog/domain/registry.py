@@ -12,7 +12,16 @@ from typing import NamedTuple, TypeVar
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, WriterSession
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.requests import Finishing, Register, SegmentReport
-from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError, WriterFenced
+from epochal.errors import (
+    ManifestError,
+    Problem,
+    SchemaMismatch,
+    StreamComplete,
+    StreamGone,
+    Superseded,
+    TimeShapeError,
+    WriterFenced,
+)
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
@@ -110,6 +119,7 @@ class Registry:
         if entry is None:
             check_new(document)
             check_feasible(manifest)
+            self._check_ports(manifest)
             segments = (
                 SegmentRecord(uid, str(index), span.lo, span.hi)
                 for index, span in enumerate(key_ranges(manifest.spec.segments))
@@ -123,8 +133,24 @@ class Registry:
             return Decision((), answer(False))
         check_new(document)
         check_feasible(manifest)
+        self._check_ports(manifest)
         record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
         return self.write(answer(False), record)
+
+    def _check_ports(self, manifest: StreamManifest) -> None:
+        """Raises `ManifestError` for a port of local mode's machine that another stream names."""
+        ports = manifest.local_ports
+        if not ports:
+            return
+        others = (entry.manifest for entry in self.state.streams() if entry.qualified != manifest.qualified)
+        taken = {port: (path, other.qualified) for other in others for path, port in other.local_ports.items()}
+        problems = [
+            Problem(path, f"is {port}, as {taken[port][0]} of {taken[port][1]} is", "choose another port")
+            for path, port in ports.items()
+            if port in taken
+        ]
+        if problems:
+            raise ManifestError(f"the stream {manifest.qualified} and another one cannot have the same port", problems)
 
     def delete(self, namespace: str, name: str, uid: str | None = None) -> Decision[None]:
         """Delete a stream with its sessions; its publishers get `StreamGone` when they renew. Raises `StreamNotFound`.

@@ -1,9 +1,9 @@
 """What a process is told to serve, and what it says of that: one JSON object a line, in each direction.
 
-`{"serve": {"publisher": ID, "stream": "namespace/name", "segments": ["0"]}}` and `{"stop": ID}` come in on standard
-input; its end stops everything. `{"publisher": ID, "state": "ready" | "failed" | "stopped", "reason": TEXT}` goes out
-on standard output. Separate from the process so that both sides of the line can be read in one place; who gives the
-orders is `epochal.local.shared`.
+`{"serve": {"publisher": ID, "stream": "namespace/name", "segments": ["0"], "http_port": 0}}` (0 is any free port) and
+`{"stop": ID}` come in on standard input; its end stops everything. `{"publisher": ID, "state": "ready" | "failed" |
+"stopped", "reason": TEXT}` goes out on standard output. Separate from the process so that both sides of the line can be
+read in one place; who gives the orders is `epochal.local.shared`.
 """
 
 import json
@@ -25,6 +25,7 @@ class Serve:
     publisher: str
     stream: str
     segments: tuple[str, ...]
+    http_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,11 @@ def parse(line: bytes) -> Serve | StopServing:
         order: Any = json.loads(line)
         match order:
             case {"serve": {"publisher": str(publisher), "stream": str(stream), "segments": list(segments)}}:
-                return Serve(publisher, stream, tuple(map(str, segments)))
+                port = order["serve"].get("http_port", 0)
+                return Serve(publisher, stream, tuple(map(str, segments)), int(port))
             case {"stop": str(publisher)}:
                 return StopServing(publisher)
-    except ValueError:
+    except (TypeError, ValueError):
         pass
     raise ConfigError(f"{line[:200]!r} is no order to serve a stream or to stop")
 

@@ -43,6 +43,7 @@ async def serve_shared(stop: asyncio.Event, catalog: str | None, data: Path | No
             settings = Settings.read(
                 catalog=catalog, data=data, host=host,
                 stream=asked.stream, publisher=asked.publisher, segments=",".join(asked.segments),
+                http_port=asked.http_port or None,
             )  # fmt: skip
             return await serve_stream(settings, stop, ready=ready, shared=shared)
 
