@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: cluster-there cluster-build-there demo-cluster-there help setup lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,25 +142,27 @@ test-busy: compiled # of test-long, the rounds and the seeds
 # docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.
 TIER ?= node
 
-cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
+cluster-up: cluster-there $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 	@$(BIN)/python -m tests.cluster up --tier $(TIER)
 
 # The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
 CLUSTER_TESTS := -q -m cluster -o faulthandler_timeout=900
 
 # Images take one core for most of their time; so they are made beside the programs.
-cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
+cluster-build: cluster-build-there $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
 ifeq ($(KUBECONFIG),)
-	@$(BIN)/python -m tests.cluster check
 	@$(MAKE) -j 2 images cluster-programs
 else
 	@$(BIN)/python -m tests.cluster build --tier api
 endif
 
+cluster-build-there:
+	@tools/require "a throw-away Kubernetes with our images" python $(if $(KUBECONFIG),api,node images)
+
 cluster-programs: $(READY) # of these, the programs
 	@$(BIN)/python -m tests.cluster build
 
-test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
+test-cluster: $(if $(TEST_ARGS),,cluster-build-there) $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
 ifeq ($(TEST_ARGS),)
 	@$(MAKE) cluster-build
 	@$(MAKE) test-cluster-api
@@ -189,6 +191,15 @@ rules: $(READY) ## show for every behaviour rule what shows it (after test, test
 
 bench: $(READY) ## measure against other servers on this machine
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+# Before the minutes of installing and building, and all at once.
+WITH_IMAGES := $(if $(findstring --registry,$(DEMO_ARGS)),,images)
+
+demo-cluster-there:
+	@tools/require "make demo-cluster" java python $(if $(KUBECONFIG),,node) $(WITH_IMAGES)
+
+cluster-there:
+	@tools/require "a throw-away Kubernetes" python $(TIER)
 
 java-there: # before the minutes of installing, not after
 	@tools/require-java
@@ -219,7 +230,7 @@ demo: java-there $(READY) ## run a Spark job over real flights and follow it, ho
 	@PYTHONPATH=. $(BIN)/python -m examples.demo $(DEMO_ARGS)
 
 # The cluster of KUBECONFIG, or the node of cluster-up, or one for the time of the demo; KEEP=1 leaves everything there.
-demo-cluster: java-there $(READY) ## run the same in pods, on a real Kubernetes (root, unless KUBECONFIG is set)
+demo-cluster: demo-cluster-there $(READY) ## run the same in pods, on a real Kubernetes (root, unless KUBECONFIG is set)
 	@PYTHONPATH=. $(BIN)/python -m examples.demo.cluster $(DEMO_ARGS)
 
 check: lint types imports docs test ## all of the above that a commit must pass

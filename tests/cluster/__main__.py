@@ -1,4 +1,4 @@
-"""`python -m tests.cluster up|down|build|check [--tier api|node]`, for `make cluster-up`, `cluster-down` and others."""
+"""`python -m tests.cluster up|down|build [--tier api|node]`, for `make cluster-up`, `cluster-down` and others."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from tests.cluster.harness.programs import NotReadyError
 def main() -> int:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster")
-    parser.add_argument("action", choices=("up", "down", "build", "check"))
+    parser.add_argument("action", choices=("up", "down", "build"))
     parser.add_argument("--tier", choices=("api", "node"), default="node", help="api: the API alone; node: all of it")
     parser.add_argument("--controllers", action="store_true", help="with tier api: the controller manager too")
     arguments = parser.parse_args()
@@ -23,12 +23,11 @@ def main() -> int:
 
 
 def _do(action: str, tier: str, controllers: bool) -> int:
-    if action == "check":  # before the minutes of building, not after
-        node.require_fit(building.IMAGE_PROGRAMS)
-    elif action == "build":
+    if action == "build":
         building.kube()
         building.kubectl()
         if tier == "node":
+            building.pause()
             building.coredns()
     elif action == "down":
         apiserver.down()

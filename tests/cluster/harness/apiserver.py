@@ -23,7 +23,7 @@ from tests.cluster.harness.programs import NotReadyError, Program, end, free_por
 from tests.patience import PATIENCE
 
 SERVICES = "10.96.0.0/16"
-_PROGRAMS = {"etcd": "etcd-server", "openssl": "openssl", "setpriv": "util-linux"}
+_PROGRAMS = building.programs("api")
 """The programs that an API server needs on the machine, and the Debian package of each."""
 AUDIT = "audit.jsonl"
 _STATE = CACHE / "api.json"

@@ -31,8 +31,15 @@ class UnfitError(Exception):
     """This machine or user cannot run what was asked for; the message says what is missing."""
 
 
-IMAGE_PROGRAMS = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
-"""The programs that tools/images needs, and the Debian package of each."""
+def programs(*parts: str) -> dict[str, str]:
+    """The programs that these parts of tools/debian-packages need, and the Debian package of each."""
+    lines = (ROOT / "tools" / "debian-packages").read_text().splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    return {program: package for part, program, package in rows if part in parts}
+
+
+IMAGE_PROGRAMS = programs("images")
+"""What tools/images needs."""
 
 
 def require(programs: Mapping[str, str]) -> None:

@@ -33,16 +33,7 @@ _DIRECTORY = CACHE / "node"
 _READY = "ready"
 _CGROUPS = Path("/sys/fs/cgroup")
 _NUMBERS = range(64)
-_PROGRAMS = {
-    "etcd": "etcd-server",
-    "containerd": "containerd",
-    "runc": "runc",
-    "/usr/lib/cni/ptp": "containernetworking-plugins",
-    "nft": "nftables",
-    "ip": "iproute2",
-    "openssl": "openssl",
-    "unshare": "util-linux",
-}
+_PROGRAMS = building.programs("api", "node")
 """The programs that a node needs on the machine, and the Debian package of each."""
 
 
