@@ -35,6 +35,7 @@ from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.kubernetes import GivenCluster, KubectlError, Kubernetes
 from tests.cluster.harness.places import CACHE, ROOT
 from tests.cluster.harness.programs import NotReadyError
+from tests.cluster.harness.removal import RemainsError
 
 from epochal.errors import ConfigError
 
@@ -459,7 +460,7 @@ def main() -> int:
         elif options.registry is None:
             building.require(building.IMAGE_PROGRAMS)
         return _on_cluster(lambda cluster, keep: demonstrate(cluster, options, keep=keep))
-    except (ConfigError, UnfitError, BuildError, NotReadyError, DemoError, KubectlError) as error:
+    except (ConfigError, UnfitError, BuildError, NotReadyError, RemainsError, DemoError, KubectlError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except subprocess.SubprocessError as error:

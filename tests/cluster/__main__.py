@@ -6,6 +6,7 @@ import sys
 from tests.cluster.harness import apiserver, building, node
 from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.programs import NotReadyError
+from tests.cluster.harness.removal import RemainsError
 
 
 def main() -> int:
@@ -17,7 +18,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         return _do(arguments.action, arguments.tier, arguments.controllers)
-    except (UnfitError, BuildError, NotReadyError) as error:
+    except (UnfitError, BuildError, NotReadyError, RemainsError) as error:
         print(error, file=sys.stderr)
         return 1
 

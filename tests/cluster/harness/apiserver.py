@@ -13,13 +13,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGKILL
 from typing import Self
 
 from tests.cluster.harness import audit, building
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.places import CACHE, LOGS
-from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
+from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, running_with, started_at
 from tests.patience import PATIENCE
 
 SERVICES = "10.96.0.0/16"
@@ -177,11 +178,15 @@ def up(*, controllers: bool = False) -> Kubernetes:
 
 def down() -> None:
     """End what `up` started, if it did, and remove its directory."""
-    if _STATE.exists():
-        for pid, start in reversed(json.loads(_STATE.read_text()).values()):
-            end(pid, start)
-        _STATE.unlink()
-    shutil.rmtree(CACHE / "api" / "standing", ignore_errors=True)
+    standing = CACHE / "api" / "standing"
+    # Not those of the state: a start that was cut off has written none.
+    ours = running_with(
+        lambda words: Path(words[0]).name in ("etcd", "kube") and any(f"{standing}/" in word for word in words)
+    )
+    for pid, start in ours.items():
+        end(pid, start, SIGKILL)  # the data goes too
+    _STATE.unlink(missing_ok=True)
+    shutil.rmtree(standing, ignore_errors=True)
 
 
 def _running() -> Kubernetes | None:

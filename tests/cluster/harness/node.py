@@ -14,24 +14,26 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from signal import SIGKILL
 from typing import Self
 
-from tests.cluster.harness import building, images, settings
+from tests.cluster.harness import building, images, removal, settings
 from tests.cluster.harness.apiserver import AUDIT
 from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually, image_names
 from tests.cluster.harness.places import CACHE, LOGS, ROOT
-from tests.cluster.harness.programs import SELDOM_COLLECTED, NotReadyError, end, started_at
+from tests.cluster.harness.programs import SELDOM_COLLECTED, NotReadyError, running_with, started_at
+from tests.cluster.harness.removal import CGROUPS, RemainsError
 from tests.cluster.harness.settings import NODE, SOCKET, Layout
 from tests.patience import PATIENCE
 
 START_TIMEOUT = PATIENCE * 3
 """Seconds for the node to be ready. It takes about 30 on two free cores."""
 _DIRECTORY = CACHE / "node"
+_DOWN_TIMEOUT = 50.0
+"""Seconds for `down` to end and remove everything. It takes about one, and the files some more."""
 _READY = "ready"
-_CGROUPS = Path("/sys/fs/cgroup")
+_INSIDE = "tests.cluster.harness.inside"
 _NUMBERS = range(64)
 _PROGRAMS = building.programs("api", "node")
 """The programs that a node needs on the machine, and the Debian package of each."""
@@ -49,7 +51,9 @@ class _State:
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def write(self, directory: Path) -> None:
-        _state_path(directory).write_text(json.dumps(asdict(self)))
+        written = _state_path(directory).with_suffix(".new")
+        written.write_text(json.dumps(asdict(self)))
+        written.replace(_state_path(directory))  # at once: a start may be cut off here
 
 
 class Node(Kubernetes):
@@ -123,17 +127,30 @@ def running(directory: Path = _DIRECTORY) -> Node | None:
     return Node(Layout(directory, state.number), state.pid)
 
 
-def down(directory: Path = _DIRECTORY) -> None:
-    """Remove the node in any state, and everything that `up` made except the built programs and the logs."""
+def down(directory: Path = _DIRECTORY, timeout: float = _DOWN_TIMEOUT) -> None:
+    """Remove the node in any state, and everything that `up` made except the built programs and the logs.
+
+    Raises:
+        RemainsError: Something has not ended or could not be removed within `timeout` seconds; the message names it.
+            All else is removed, and this can be called again.
+    """
     state = _State.read(directory)
+    processes = running_with(lambda words: _INSIDE in words and str(directory) in words)
+    names = set(removal.links_of(directory))
     if state is not None:
-        if state.pid:
-            end(state.pid, state.start, SIGKILL)  # this ends all processes, mounts, links and rules of the node
-        name = Layout(directory, state.number).name
-        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
-        for group in _groups(name):
-            _remove_group(group)
+        names.add(Layout(directory, state.number).name)
+        if state.pid and started_at(state.pid) == state.start:
+            processes[state.pid] = state.start
+    remains = removal.remove(directory, names, processes, timeout)
     shutil.rmtree(directory, ignore_errors=True)
+    try:
+        shutil.rmtree(directory)  # what is left, for the reason
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        remains.append(str(error))
+    if remains:
+        raise RemainsError("could not be removed:\n" + "\n".join(f"  {each}" for each in remains))
     _state_path(directory).unlink(missing_ok=True)
 
 
@@ -144,6 +161,7 @@ def _start(directory: Path) -> Node:
     layout = Layout(directory, _reserve_link(directory))
     _configure(layout)
     node = _spawn(layout, kube)
+    _connect(node)
     deadline = time.monotonic() + START_TIMEOUT
     for what, step in {
         "API server": lambda: node.find("namespace", "default"),
@@ -196,6 +214,7 @@ def _reserve_link(directory: Path) -> int:
         layout = Layout(directory, number)
         ends = ["ip", "link", "add", layout.name, "type", "veth", "peer", "name", f"{layout.name}n"]
         if subprocess.run(ends, capture_output=True, check=False).returncode == 0:
+            removal.mark(layout.name, directory)
             _State(number, 0, 0).write(directory)
             subprocess.run(["ip", "address", "add", f"{layout.host_address}/30", "dev", layout.name], check=True)
             subprocess.run(["ip", "link", "set", layout.name, "up"], check=True)
@@ -230,13 +249,13 @@ def _configure(layout: Layout) -> None:
 
 
 def _spawn(layout: Layout, kube: Path) -> Node:
-    """Start the node's first process, put it into its control group, and give it the link that it waits for."""
+    """Start the node's first process and put it into its control group."""
     logs = LOGS / layout.directory.name
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--uts", "--ipc", "--mount-proc", "--kill-child"]
     command += [f"--wd={ROOT}"]
-    command += [sys.executable, "-m", "tests.cluster.harness.inside"]
+    command += [sys.executable, "-m", _INSIDE]
     command += [str(layout.directory), str(layout.number), str(CACHE), str(kube)]
     outputs = [(os.POSIX_SPAWN_OPEN, fd, f"{logs}/inside.log", os.O_WRONLY | os.O_CREAT, 0o644) for fd in (1, 2)]
     inputs = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -246,18 +265,15 @@ def _spawn(layout: Layout, kube: Path) -> Node:
     children = Path(f"/proc/{outer}/task/{outer}/children")
     pid = int(eventually(lambda: children.read_text().split(), timeout=PATIENCE)[0])
     _State(layout.number, pid, started_at(pid) or 0).write(layout.directory)
-    for group in _groups(layout.name):
+    for group in removal.groups(layout.name):
         _join_group(group, pid)
-    subprocess.run(["ip", "link", "set", f"{layout.name}n", "netns", str(pid), "name", "eth0"], check=True)
     return Node(layout, pid)
 
 
-def _groups(name: str) -> list[Path]:
-    """The control group of that name: one directory, or with cgroup v1 one for each controller."""
-    if (_CGROUPS / "cgroup.controllers").exists():
-        return [_CGROUPS / name]
-    trees = [path for path in _CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]
-    return [tree / name for tree in trees]
+def _connect(node: Node) -> None:
+    """Give the node the link that its first process waits for."""
+    link = f"{node.layout.name}n"
+    subprocess.run(["ip", "link", "set", link, "netns", str(node.pid), "name", "eth0"], check=True)
 
 
 def _join_group(group: Path, pid: int) -> None:
@@ -265,17 +281,7 @@ def _join_group(group: Path, pid: int) -> None:
     for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group of cgroup v1: then no process may join
         if (group / setting).exists() and (group.parent / "cgroup.clone_children").exists():
             (group / setting).write_text((group.parent / setting).read_text())
-    if group.parent == _CGROUPS:  # cgroup v2: a group with groups below it may hold no processes itself
+    if group.parent == CGROUPS:  # cgroup v2: a group with groups below it may hold no processes itself
         group /= "components"
         group.mkdir(exist_ok=True)
     (group / "cgroup.procs").write_text(str(pid))
-
-
-def _remove_group(group: Path) -> None:
-    def gone() -> bool:
-        for path, _, _ in os.walk(group, topdown=False):
-            with suppress(OSError):
-                os.rmdir(path)
-        return not group.exists()
-
-    eventually(gone, timeout=PATIENCE)

@@ -115,6 +115,17 @@ def started_at(pid: int) -> int | None:
     return None
 
 
+def running_with(matches: Callable[[Sequence[str]], bool]) -> dict[int, int]:
+    """The processes whose command line `matches`, and when each started (`started_at`)."""
+    processes = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_text(errors="replace").split("\0")
+            if matches(words) and (start := started_at(pid := int(path.parent.name))) is not None:
+                processes[pid] = start
+    return processes
+
+
 def end(pid: int, start: int, number: signal.Signals = signal.SIGTERM, timeout: float = STOP_TIMEOUT) -> None:
     """End the process that has this pid and started then, and await its end; SIGKILL after `timeout` seconds."""
     deadline = time.monotonic() + timeout
