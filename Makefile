@@ -148,10 +148,10 @@ cluster-up: cluster-there $(READY) ## start a throw-away Kubernetes (TIER=api: w
 # The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
 CLUSTER_TESTS := -q -m cluster -o faulthandler_timeout=900
 
-# Images take one core for most of their time; so they are made beside the programs.
+# Images take one core for most of their time; so they are made beside the programs, and each says what it is doing.
 cluster-build: cluster-build-there $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
 ifeq ($(KUBECONFIG),)
-	@$(MAKE) -j 2 images cluster-programs
+	@$(BIN)/python -m tests.cluster build --images
 else
 	@$(BIN)/python -m tests.cluster build --tier api
 endif

@@ -30,11 +30,12 @@ from examples.demo.run import Run
 from examples.demo.tally import truth_of
 from examples.demo.verdict import verdict
 from examples.demo.view import PlainView
-from tests.cluster.harness import building, evidence, node
+from tests.cluster.harness import building, evidence, node, progress
 from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.kubernetes import GivenCluster, KubectlError, Kubernetes
 from tests.cluster.harness.places import CACHE, ROOT
 from tests.cluster.harness.programs import NotReadyError
+from tests.cluster.harness.progress import CommandError
 from tests.cluster.harness.removal import RemainsError
 
 from epochal.errors import ConfigError
@@ -384,10 +385,15 @@ def step(text: str) -> None:
     print(text, flush=True)
 
 
+def images_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """The images that are built here: none that come from a registry."""
+    if options.registry is not None:
+        return ()
+    return IMAGES + (TRACING_IMAGES if options.traces else ())
+
+
 def import_images(cluster: Kubernetes, names: tuple[str, ...]) -> None:
-    """Build the images, those that have changed, and put them where pods find them."""
-    step("building the images (minutes the first time)")
-    subprocess.run([ROOT / "tools" / "images", *names], check=True)
+    """Put images that were built where pods find them."""
     step("importing the images")
     for name in names:
         cluster.import_image(ROOT / ".cache" / "images" / f"{name}.tar")
@@ -396,8 +402,8 @@ def import_images(cluster: Kubernetes, names: tuple[str, ...]) -> None:
 def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool) -> int:
     """Run the demo on a cluster, print the verdict, and remove what was made."""
     began = time.monotonic()
-    if options.registry is None:
-        import_images(cluster, IMAGES + (TRACING_IMAGES if options.traces else ()))
+    if names := images_of(options):
+        import_images(cluster, names)
     kills = options.kill and options.days >= LEAST_DAYS_TO_KILL
     demo = Demo(
         cluster,
@@ -459,8 +465,21 @@ def main() -> int:
             node.require_fit({} if options.registry else building.IMAGE_PROGRAMS)
         elif options.registry is None:
             building.require(building.IMAGE_PROGRAMS)
+        tier = None if os.environ.get("KUBECONFIG") else "node"
+        if images_of(options) or tier:
+            step("building what is not there yet, side by side (minutes the first time)")
+            progress.build(images_of(options) or None, tier, step)
         return _on_cluster(lambda cluster, keep: demonstrate(cluster, options, keep=keep))
-    except (ConfigError, UnfitError, BuildError, NotReadyError, RemainsError, DemoError, KubectlError) as error:
+    except (
+        ConfigError,
+        UnfitError,
+        BuildError,
+        NotReadyError,
+        RemainsError,
+        CommandError,
+        DemoError,
+        KubectlError,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except subprocess.SubprocessError as error:

@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from tests.cluster.harness import apiserver, building, node
+from tests.cluster.harness import apiserver, building, node, progress
 from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.programs import NotReadyError
+from tests.cluster.harness.progress import CommandError
 from tests.cluster.harness.removal import RemainsError
 
 
@@ -15,16 +16,20 @@ def main() -> int:
     parser.add_argument("action", choices=("up", "down", "build"))
     parser.add_argument("--tier", choices=("api", "node"), default="node", help="api: the API alone; node: all of it")
     parser.add_argument("--controllers", action="store_true", help="with tier api: the controller manager too")
+    parser.add_argument("--images", action="store_true", help="with build: our images too, beside the programs")
     arguments = parser.parse_args()
     try:
-        return _do(arguments.action, arguments.tier, arguments.controllers)
-    except (UnfitError, BuildError, NotReadyError, RemainsError) as error:
+        return _do(arguments)
+    except (UnfitError, BuildError, CommandError, NotReadyError, RemainsError) as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def _do(action: str, tier: str, controllers: bool) -> int:
-    if action == "build":
+def _do(arguments: argparse.Namespace) -> int:
+    action, tier = arguments.action, arguments.tier
+    if action == "build" and arguments.images:
+        progress.build((), tier, _say)
+    elif action == "build":
         building.kube()
         building.kubectl()
         if tier == "node":
@@ -34,9 +39,14 @@ def _do(action: str, tier: str, controllers: bool) -> int:
         apiserver.down()
         node.down()
     else:
-        server = node.up() if tier == "node" else apiserver.up(controllers=controllers)
+        progress.build(None, tier, _say)
+        server = node.up() if tier == "node" else apiserver.up(controllers=arguments.controllers)
         print(f"ready\nexport KUBECONFIG={server.kubeconfig}")
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 if __name__ == "__main__":
