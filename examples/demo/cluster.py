@@ -11,6 +11,7 @@ cluster need: kubectl, helm, a node.
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -56,6 +57,9 @@ LEAST_DAYS_TO_KILL = 5
 IMAGES = ("catalog", "publisher", "operator", "toolbox", "spark")
 TRACING = ROOT / "examples" / "tracing" / "zipkin.yaml"
 TRACING_IMAGES = ("collector", "zipkin")
+ZIPKIN_PORT = 9411
+ZIPKIN = f"http://127.0.0.1:{ZIPKIN_PORT}"
+"""Where Zipkin is while its port is forwarded, as `kept` says."""
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 COLLECTOR = f"http://collector.{NAMESPACE}.svc:4318"
 
@@ -318,15 +322,17 @@ class Demo:
         executors = ("pod", "--selector", "spark-role=executor", "--namespace", NAMESPACE)
         self.cluster.kubectl("wait", "--for=delete", *executors, "--timeout=120s", timeout=150)
 
-    def show_traces(self) -> None:
-        """Find a trace that leads through all of it, and show it."""
-        with self.cluster.port_forward("service/zipkin", 9411, NAMESPACE) as port:
+    def show_traces(self, *, keep: bool) -> None:
+        """Find a trace that leads through all of it, and show it: at the address that `kept` leads to, if all stays."""
+        with self.cluster.port_forward("service/zipkin", ZIPKIN_PORT, NAMESPACE) as port:
             address = f"http://127.0.0.1:{port}"
             try:
                 found = traces.find(address, f"{NAMESPACE}/flights", self._leads_through_all)
             except TimeoutError as error:
                 raise DemoError(str(error)) from None
-            traces.show(found, address)
+            traces.show(found, ZIPKIN if keep else address, stays=keep)
+        if not keep:
+            step("Zipkin is removed with all else (KEEP=1 keeps it)")
 
     def _leads_through_all(self, found: traces.FoundTrace) -> bool:
         steps = [each for each in traces.STEPS if each != "forward" or self.sidecars is not Sidecars.NONE]
@@ -419,7 +425,7 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
         status = verdict(demo.run(options.timeout), time.monotonic() - began)
         demo.see_the_end()
         if options.traces:
-            demo.show_traces()
+            demo.show_traces(keep=keep)
         if status:
             keep_evidence(cluster)
     except (DemoError, KubectlError, subprocess.SubprocessError):
@@ -427,11 +433,21 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
         raise
     finally:
         if keep:
-            step(f"kept, in the namespace {NAMESPACE}:\nexport KUBECONFIG={cluster.kubeconfig}")
+            step(kept(cluster.kubeconfig, traces=options.traces))
         elif demo.made:
             step("removing what was made")
             demo.remove()
     return int(status)
+
+
+def kept(kubeconfig: Path, *, traces: bool) -> str:
+    """How to reach what stays when the demo has ended; the ports that it forwarded itself end with it."""
+    lines = [f"kept, in the namespace {NAMESPACE}:", f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"]
+    if traces:
+        kubectl = shlex.quote(str(building.kubectl()))
+        forward = f"{kubectl} port-forward --namespace {NAMESPACE} service/zipkin {ZIPKIN_PORT}:{ZIPKIN_PORT}"
+        lines += [f"Zipkin is at {ZIPKIN}/zipkin while this runs:", forward]
+    return "\n".join(lines)
 
 
 def keep_evidence(cluster: Kubernetes) -> None:

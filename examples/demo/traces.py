@@ -82,13 +82,13 @@ def _whole(spans: list[Span]) -> FoundTrace | None:
     return FoundTrace(spans[0]["traceId"], max(hours), spans)
 
 
-def show(found: FoundTrace, address: str) -> None:
-    """Print the address of the trace, and with a terminal keep it there until Enter."""
+def show(found: FoundTrace, address: str, *, stays: bool = False) -> None:
+    """Print the address of the trace; with a terminal keep it there until Enter, unless Zipkin `stays`."""
     hour = (
         f"{found.hour // 10**6}-{found.hour // 10**4 % 100:02}-{found.hour // 100 % 100:02}, {found.hour % 100:02}:00"
     )
     print(f"\none trace leads from Spark's driver to what was processed: {said(found)} spans")
     print(f"the micro-batch that published the hour of {hour}:\n  {address}/zipkin/traces/{found.trace_id}", flush=True)
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if not stays and sys.stdin.isatty() and sys.stdout.isatty():
         print("it can be looked at until you press Enter ", end="", flush=True)
         sys.stdin.readline()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import kubernetes_validate
 import yaml
-from examples.demo.cluster import IMAGES, submit_command
+from examples.demo.cluster import IMAGES, TRACING, kept, submit_command
 from examples.demo.follow import LineView, replay, tell
 from examples.demo.run import Run
 from examples.demo.tally import Join, Kill, Sums, Tally, check_early, check_late, truth_of
@@ -41,6 +41,21 @@ def test_every_image_that_it_imports_is_one_that_is_built():
     built = re.search(r"^order=\((.*)\)$", (ROOT / "tools" / "images").read_text(), re.MULTILINE)
     assert built is not None
     assert set(IMAGES) == set(built[1].split())
+
+
+def test_what_is_kept_is_reached_by_the_commands_that_are_printed(tmp_path):
+    """The ports that the demo forwards end with it, and with them the address of a trace."""
+    config = tmp_path / "of a demo"
+    said = kept(config, traces=True).splitlines()
+    assert said[1] == f"export KUBECONFIG={shlex.quote(str(config))}"
+    program, *words = shlex.split(said[-1])
+    assert Path(program).name == "kubectl"
+    assert words == ["port-forward", "--namespace", "epochal-demo", "service/zipkin", "9411:9411"]
+    assert "http://127.0.0.1:9411/zipkin" in said[-2]
+    services = [each for each in yaml.safe_load_all(TRACING.read_text()) if each["kind"] == "Service"]
+    (zipkin,) = [each for each in services if each["metadata"]["name"] == "zipkin"]
+    assert [port["port"] for port in zipkin["spec"]["ports"]] == [9411]
+    assert "zipkin" not in kept(config, traces=False)
 
 
 def test_what_a_pod_told_is_what_it_computed(capsys):

@@ -68,6 +68,34 @@ def test_where_none_has_enough_it_says_what_the_longest_has(zipkin: str) -> None
         traces.find(zipkin, "demo/flights", lambda _: True, 0)
 
 
+def test_a_zipkin_that_stays_is_not_awaited(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdin", terminal)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    found = traces.FoundTrace("a", 2013010105, [])
+    traces.show(found, "http://127.0.0.1:9411", stays=True)
+    assert not terminal.asked
+    assert capsys.readouterr().out.endswith("05:00:\n  http://127.0.0.1:9411/zipkin/traces/a\n")
+    traces.show(found, "http://127.0.0.1:1", stays=False)
+    assert terminal.asked
+    assert "until you press Enter" in capsys.readouterr().out
+
+
+class Terminal:
+    """Somebody at a keyboard who presses Enter."""
+
+    asked = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        self.asked = True
+        return "\n"
+
+
 @pytest.mark.long
 def test_the_demo_ends_with_the_address_of_a_trace_that_leads_through_all_processes() -> None:
     command = [sys.executable, "-m", "examples.demo", "--traces", "--days", "3", "--no-kill"]
