@@ -236,6 +236,6 @@ demo-cluster: demo-cluster-there $(READY) ## run the same in pods, on a real Kub
 check: lint types imports docs test ## all of the above that a commit must pass
 
 clean: ## remove what was built or cached (keeps .venv)
-	@! test -e .cache/cluster/node.json -o -e .cache/cluster/api.json || $(MAKE) cluster-down
+	@! test -e .cache/cluster/node.lock -o -e .cache/cluster/api || $(MAKE) cluster-down
 	@rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build spark-warehouse metastore_db derby.log
 	@find core services operator spark examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
