@@ -326,13 +326,14 @@ class CorruptLog(LogError):
 class LogFull(LogError):
     """No space is left for the log; nothing was written, and the same write can be tried again once there is.
 
-    `number`: the operating system's (errno), which says whether the disk is full or a quota is used up.
+    `number`: the operating system's (errno), which says whether the disk is full or a quota is used up; 0 if another
+    process has said so.
     """
 
     code = "log_full"
     retryable = True
 
-    def __init__(self, message: str, number: int) -> None:
+    def __init__(self, message: str, number: int = 0) -> None:
         super().__init__(message)
         self.number = number
 

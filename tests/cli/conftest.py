@@ -67,6 +67,12 @@ def catalog(_background: Any) -> str:
 
 
 @pytest.fixture
+def shared_processes(_background: Any) -> list[int]:
+    """The processes that serve the streams of the run's local mode."""
+    return [pid for name, pid in _background.processes.items() if name.startswith("shared-")]
+
+
+@pytest.fixture
 def run(epochal: Shell, catalog: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """One command against that catalog."""
     monkeypatch.setenv("EPOCHAL_CATALOG", catalog)

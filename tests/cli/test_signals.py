@@ -228,3 +228,30 @@ def test_a_terminal_that_is_closed_ends_pub_in_order(declared, run, catalog: str
         os.close(ours)
         assert pub.wait(PATIENCE) == 129
     assert published(run, stream) == [1]
+
+
+def test_a_signal_while_the_last_records_are_not_acknowledged_yet_aborts_nothing(
+    declared, run, catalog: str, shared_processes: list[int]
+) -> None:
+    stream = declared(segments=1)
+    with command("pub", stream, "-t", "1", "--catalog", catalog, "--timeout", "600") as pub:
+        assert pub.stdin is not None
+        assert pub.stderr is not None
+        pub.stdin.write(b"1\n")
+        pub.stdin.flush()
+        until_shown(stream, catalog, 1)
+        for pid in shared_processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            pub.stdin.write(b"2\n")
+            pub.stdin.close()
+            waits = pub.stderr.readline()
+            pub.send_signal(signal.SIGTERM)
+        finally:
+            for pid in shared_processes:
+                os.kill(pid, signal.SIGCONT)
+        rest = pub.stderr.read()
+        pub.wait(timeout=PATIENCE)
+    assert b"2 records are published (up to standard input:2)" in rest, waits
+    assert pub.returncode == 128 + signal.SIGTERM
+    assert published(run, stream) == [1, 2], "its epoch was not aborted"

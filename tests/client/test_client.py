@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import pickle
 import pkgutil
 import re
 from pathlib import Path
@@ -149,3 +150,11 @@ async def test_closing_a_client_leaves_what_is_still_open(services, caplog: pyte
                 if event == epochal.EpochAborted(0):
                     break
     assert not caplog.records
+
+
+def test_every_error_is_made_again_from_its_code_and_from_another_process() -> None:
+    for name, kind in ERRORS.items():
+        if issubclass(kind, EpochalError):
+            made = epochal.errors.from_code(kind.code, "why")
+            assert str(made) == "why", name
+            assert str(pickle.loads(pickle.dumps(made))) == "why", name

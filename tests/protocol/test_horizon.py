@@ -159,3 +159,12 @@ def test_marks_are_read_as_they_were_written_and_what_is_unknown_says_nothing() 
         assert Marks.from_texts(marks.to_texts()) == marks
     assert Marks.from_texts(["of a later version", "enough"]) == Marks(enough=True)
     assert Marks(enough=True, opened=frozenset(["a"])).to_texts() == ("enough",), "no longer counted"
+
+
+@pytest.mark.rule("E3")
+def test_a_mark_that_the_catalog_would_not_take_is_left_out() -> None:
+    """Its renewal would be refused, and the publisher end with all its open epochs."""
+    times: list[Time] = [(MAX_TIME,) * 14, (MAX_TIME,) * 15]
+    assert [len(Marks(closed=(time,)).to_texts()) for time in times] == [1, 0]
+    assert Marks(finished=True, closed=tuple(times)).to_texts() == ("finished",)
+    assert all(len(text) <= 300 for text in Marks(closed=(times[0],)).to_texts())

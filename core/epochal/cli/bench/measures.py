@@ -101,22 +101,39 @@ def _payload_size(encoding: str, records: list[Any]) -> int:
     return size
 
 
-async def _end_epochs(writer: epochal.Writer, later: Time, interrupted: bool) -> None:
-    """Advance past all that was appended; after Ctrl-C not for long, and then raises `TimedOut`."""
-    try:
-        async with asyncio.timeout(LAST_WORDS if interrupted else None):
-            await writer.advance(later)
-    except TimeoutError:
-        raise TimedOut(f"interrupted; the last epoch could not be ended within {LAST_WORDS:g} s") from None
+async def _end_epochs(writer: epochal.Writer, later: Time, interrupted: bool) -> bool:
+    """Advance past all that was appended; after a signal not for long, and then raises `TimedOut`.
+
+    Returns whether a signal has come by now.
+    """
+    words = f"interrupted; the last epoch could not be ended within {LAST_WORDS:g} s"
+    return await _to_the_end(lambda: writer.advance(later), interrupted, words)
 
 
-async def _settle(writer: epochal.Writer, interrupted: bool) -> None:
-    """Wait until everything is acknowledged; after Ctrl-C not for long, and then raises `TimedOut`."""
+async def _settle(writer: epochal.Writer, interrupted: bool) -> bool:
+    """Wait until everything is acknowledged; after a signal not for long, and then raises `TimedOut`.
+
+    Returns whether a signal has come by now.
+    """
+    words = f"interrupted; not everything was acknowledged within {LAST_WORDS:g} s"
+    return await _to_the_end(writer.flush, interrupted, words)
+
+
+async def _to_the_end(do: Callable[[], Coroutine[Any, Any, None]], interrupted: bool, late: str) -> bool:
+    """Do it, also where a signal cancels this meanwhile: else leaving the writer would abort what is published."""
+    if not interrupted:
+        try:
+            await do()
+            return False
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
     try:
-        async with asyncio.timeout(LAST_WORDS if interrupted else None):
-            await writer.flush()
+        async with asyncio.timeout(LAST_WORDS):
+            await do()
     except TimeoutError:
-        raise TimedOut(f"interrupted; not everything was acknowledged within {LAST_WORDS:g} s") from None
+        raise TimedOut(late) from None
+    return True
 
 
 # ---- pub ----
@@ -154,14 +171,14 @@ class PubMeasure:
             try:
                 async with progress(self._words):
                     self.interrupted = await _until_interrupted(self._append_all(writer))
-                    await _settle(writer, self.interrupted)
+                    self.interrupted = await _settle(writer, self.interrupted)
                 await asyncio.gather(*self._timed)
             finally:
                 await ended(self._timed)
             self.result.traffic.nanoseconds = perf_counter_ns() - self._began
             self.result.next_time = self._epochs.end()
             self.result.epochs = self._epochs.epochs
-            await _end_epochs(writer, self.result.next_time, self.interrupted)
+            self.interrupted = await _end_epochs(writer, self.result.next_time, self.interrupted)
 
     async def _append_all(self, writer: epochal.Writer) -> None:
         appends = self.appends
@@ -345,12 +362,12 @@ class LatencyMeasure:
                 async with progress(self._words):
                     self.interrupted = await _until_interrupted(self._send(writer, epochs, reading))
                     self._note_end()
-                    await _settle(writer, self.interrupted)
+                    self.interrupted = await _settle(writer, self.interrupted)
                     await self._all_arrived(reading)
             finally:
                 await ended([reading])
             self.result.next_time = epochs.end()
-            await _end_epochs(writer, self.result.next_time, self.interrupted)
+            self.interrupted = await _end_epochs(writer, self.result.next_time, self.interrupted)
 
     async def _send(self, writer: epochal.Writer, epochs: EpochSchedule, reading: "asyncio.Task[None]") -> None:
         schedule, result = self._schedule, self.result

@@ -290,8 +290,16 @@ class RecordSender:
             if error.errno != errno.EIO:
                 raise
             ended = Interrupted("the terminal is closed")  # it was standard input; its signal comes too
+        if not isinstance(ended, Interrupted):
+            try:
+                await self._flush(writer)
+                return ended
+            except asyncio.CancelledError:  # as above: else leaving the writer would abort what is published
+                ended = Interrupted("interrupted")
+                if (task := asyncio.current_task()) is not None:
+                    task.uncancel()
         try:
-            async with asyncio.timeout(LAST_WORDS if isinstance(ended, Interrupted) else None):
+            async with asyncio.timeout(LAST_WORDS):
                 await self._flush(writer)
         except TimeoutError:
             raise TimedOut(f"interrupted; {self.known()}, and of the rest nothing was heard") from None

@@ -22,6 +22,9 @@ from typing import NamedTuple
 from epochal.protocol.frontier import Antichain, Downset
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, from_json, join, to_json
 
+MOST_TEXT = 300
+"""Characters of a mark that the catalog takes."""
+
 MOST_BYTES = 3_750
 """Most bytes that the times of a horizon take in a message; a larger horizon is coarsened to fewer, larger times."""
 MOST_CORNERS = 8
@@ -62,6 +65,8 @@ class Marks(NamedTuple):
         flags = [name for name, true in (("finished", self.finished), ("enough", self.enough)) if true]
         opened = [f"opened:{writer}" for writer in sorted(self.opened) if not self.enough]
         closed = [f"closed:{json.dumps(to_json(time), separators=(',', ':'))}" for time in self.closed]
+        if any(len(text) > MOST_TEXT for text in closed):  # E3 without it: what a lost writer held is kept as it was
+            closed = []
         return (*flags, *opened, *closed)
 
     @classmethod
