@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,9 @@ def catalog(_background: Any) -> str:
 
 
 @pytest.fixture
-def shared_processes(_background: Any) -> list[int]:
-    """The processes that serve the streams of the run's local mode."""
-    return [pid for name, pid in _background.processes.items() if name.startswith("shared-")]
+def shared_processes(_background: Any) -> Callable[[], list[int]]:
+    """Tells the processes that serve the streams of the run's local mode now."""
+    return lambda: [pid for name, pid in _background.processes.items() if name.startswith("shared-")]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -231,7 +231,7 @@ def test_a_terminal_that_is_closed_ends_pub_in_order(declared, run, catalog: str
 
 
 def test_a_signal_while_the_last_records_are_not_acknowledged_yet_aborts_nothing(
-    declared, run, catalog: str, shared_processes: list[int]
+    declared, run, catalog: str, shared_processes: Callable[[], list[int]]
 ) -> None:
     stream = declared(segments=1)
     with command("pub", stream, "-t", "1", "--catalog", catalog, "--timeout", "600") as pub:
@@ -240,7 +240,7 @@ def test_a_signal_while_the_last_records_are_not_acknowledged_yet_aborts_nothing
         pub.stdin.write(b"1\n")
         pub.stdin.flush()
         until_shown(stream, catalog, 1)
-        for pid in shared_processes:
+        for pid in shared_processes():
             os.kill(pid, signal.SIGSTOP)
         try:
             pub.stdin.write(b"2\n")
@@ -248,7 +248,7 @@ def test_a_signal_while_the_last_records_are_not_acknowledged_yet_aborts_nothing
             waits = pub.stderr.readline()
             pub.send_signal(signal.SIGTERM)
         finally:
-            for pid in shared_processes:
+            for pid in shared_processes():
                 os.kill(pid, signal.SIGCONT)
         rest = pub.stderr.read()
         pub.wait(timeout=PATIENCE)

@@ -129,6 +129,26 @@ async def test_it_waits_for_its_namesake(tmp_path: Path) -> None:
     await service.stop()
 
 
+@pytest.mark.rule("E12")
+async def test_the_end_of_one_that_still_waits_for_its_namesake_waits_for_that_too(tmp_path: Path) -> None:
+    """Whoever follows waits for this end only: else two lives of one name would run at once."""
+    gone = asyncio.Event()
+
+    async def leave() -> None:
+        await gone.wait()
+
+    leaving = asyncio.create_task(leave())
+    second = Service("x", command(READY), tmp_path / "log", QUICK)
+    second.start(after=leaving)
+    stopping = asyncio.create_task(second.stop())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not stopping.done()
+    gone.set()
+    async with asyncio.timeout(PATIENCE):
+        await stopping
+
+
 async def test_a_start_that_takes_long_is_no_success_and_pauses_grow(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

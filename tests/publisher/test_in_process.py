@@ -458,3 +458,10 @@ async def test_who_says_that_it_does_not_know_a_subscription_is_sent_nothing_mor
         again.cancel()
         assert done == {hook.task}
         assert len(hooks) == 0
+
+
+async def test_a_publisher_that_is_closed_holds_no_history_any_more() -> None:
+    """In a process that goes on with other streams, only a rare collection would free it."""
+    async with serving("0", "1") as made:
+        assert made.segments.keys() == {"0", "1"}
+    assert not made.segments

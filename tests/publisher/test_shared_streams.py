@@ -240,3 +240,27 @@ def test_orders() -> None:
     for wrong in (b"", b"no", b"[]", b'{"serve": {}}', b'{"stop": 1}', b"\xff"):
         with pytest.raises(ConfigError, match="no order"):
             parse(wrong)
+
+
+def test_nothing_begins_any_more_in_a_process_that_ends() -> None:
+    """It would never be told to stop, and the process would never end; the next process is told again."""
+
+    async def script(world: World, asked: Serve, stop: asyncio.Event, ready: Ready) -> Ended:
+        ended = await well(world, asked, stop, ready)
+        await asyncio.sleep(2)  # to stop
+        return ended
+
+    async def main() -> World:
+        world = World(script)
+        world.serve("first")
+        await asyncio.sleep(5)
+        closing = asyncio.create_task(world.streams.close())
+        await asyncio.sleep(1)
+        world.serve("late", "first")
+        await closing
+        assert asyncio.get_running_loop().time() < 10
+        return world
+
+    world = run(main())
+    assert [who for _, who in world.begun] == ["first"]
+    assert world.said[-1][1:] == ("first", "stopped")

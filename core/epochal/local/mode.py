@@ -44,6 +44,8 @@ logger = logging.getLogger("epochal.local")
 
 HOST = "127.0.0.1"
 """Local mode serves this machine only, because it has no keys and no accounts."""
+MOST_PAUSE = 2.0
+"""Seconds between two looks at the streams, however long one takes."""
 
 
 class LocalMode:
@@ -199,7 +201,8 @@ class LocalMode:
                 logger.debug("the streams cannot be read: %s", error)
             self._progress.look(*self.served, loop.time())
             # Of many streams that change all the time, each look takes a while: at most a tenth of the time.
-            await asyncio.sleep(max(self.settings.poll_interval, 9 * (loop.time() - began)))
+            # Never for long: a look at a catalog that hangs takes its whole time-out, and says nothing of the next one.
+            await asyncio.sleep(max(self.settings.poll_interval, min(9 * (loop.time() - began), MOST_PAUSE)))
 
     async def _look(self, client: CatalogClient) -> None:
         """Read the streams, if anything in the catalog has changed, and carry out what follows."""

@@ -94,6 +94,7 @@ class Service:
         self._ready_since: float | None = None
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
+        self._after: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -118,6 +119,7 @@ class Service:
 
     def start(self, after: asyncio.Task[None] | None = None) -> None:
         """Begin to keep it running, once `after` (the stop of a namesake) is done."""
+        self._after = after
         self._task = asyncio.create_task(self._keep(after), name=f"keep {self.name}")
 
     async def stop(self, patience: float | None = None) -> None:
@@ -128,6 +130,8 @@ class Service:
         child, self._child = self._child, None
         if child is not None:
             await child.stop(self._settings.stop_timeout if patience is None else patience)
+        if self._after is not None:
+            await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12)
 
     async def _keep(self, after: asyncio.Task[None] | None) -> None:
         if after is not None:

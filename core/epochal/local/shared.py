@@ -120,9 +120,11 @@ class SharedPublisher:
         self._gone = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._served = False
+        self._after: asyncio.Task[None] | None = None
 
     def start(self, after: "asyncio.Task[None] | None" = None) -> None:
         """Have it served, once `after` (the stop of a namesake) is done."""
+        self._after = after
         self._task = asyncio.create_task(self._serve(after), name=f"serve {self.planned.id}")
 
     async def _serve(self, after: "asyncio.Task[None] | None") -> None:
@@ -137,6 +139,8 @@ class SharedPublisher:
             self._task.cancel()
             await asyncio.wait([self._task])
         if not self._served:
+            if self._after is not None:
+                await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12)
             return
         self.stopping = True
         self._process.release(self)

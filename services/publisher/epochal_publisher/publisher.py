@@ -437,6 +437,7 @@ class PublisherProcess:
         for socket in self._sockets:
             socket.zmq.linger = linger
             socket.close()
+        self.segments.clear()  # their history: this object is in cycles, which a process that goes on collects rarely
         if not self._shares:
             self._context.term()
 

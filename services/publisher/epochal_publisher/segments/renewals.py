@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from typing import NamedTuple
 
 from epochal.catalog_api.answers import Renewal
@@ -76,7 +77,7 @@ class SharedRenewals:
             if self._due.when() <= at:
                 return
             self._due.cancel()
-        self._due = asyncio.get_running_loop().call_at(at, self._send)
+        self._due = asyncio.get_running_loop().call_at(at, self._send, context=Context())
 
     def _send(self) -> None:
         self._due = None

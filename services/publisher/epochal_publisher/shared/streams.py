@@ -65,9 +65,12 @@ class SharedStreams:
         self._stops = Turns(pace.stops, pace.start_turn)
         self._kept: dict[str, _Kept] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     def serve(self, asked: Serve) -> None:
-        """Begin to serve. A publisher of this id that is served already goes on."""
+        """Begin to serve. A publisher of this id that is served already goes on. After `close`, nothing begins."""
+        if self._closing:
+            return  # the process ends, and the next one is told again
         before = self._kept.get(asked.publisher)
         if before is not None and not before.stop.is_set():
             return
@@ -86,6 +89,7 @@ class SharedStreams:
 
     async def close(self) -> None:
         """Stop all in order."""
+        self._closing = True
         for kept in self._kept.values():
             kept.stop.set()
         while self._tasks:
