@@ -1,12 +1,18 @@
 """Records to payloads and back, for each encoding."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import msgpack
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.patience import PATIENCE
 
-from epochal.client.encoding.encodings import MAX_NESTING, MAX_RECORDS, decoder, encoder
+from epochal.client.encoding.encodings import MAX_NESTING, MAX_RECORDS, _check_readable, decoder, encoder
 from epochal.errors import PayloadTooLarge, RecordTypeError, RemoteProtocolError
 
 TABLE = pa.record_batch({"a": [1, 2]})
@@ -145,6 +151,7 @@ def test_record_batches_that_a_reader_refuses_are_refused_before() -> None:
     ("wrong", "words"),
     [
         (msgpack.ExtType(5, b"x"), "a value of an extension type"),
+        ([msgpack.ExtType(5, b"")], "a value of an extension type"),
         ({"a": [{"b": msgpack.Timestamp(1, 2)}]}, "a value of an extension type"),
         ({(): 1}, "a tuple as a key"),
         ({"a": [{"b": {(1, 2): 3}}]}, "a tuple as a key"),
@@ -158,3 +165,92 @@ def test_what_readers_of_msgpack_refuse_is_refused_before(wrong: Any, words: str
     ]  # fmt: skip
     with pytest.raises(RecordTypeError, match=f"record {beside} has {words}, which readers do not take"):
         encoder("msgpack")([*flat, wrong])
+
+
+@pytest.mark.parametrize("extension", [b"\xc7\x00\x05", b"\xc7\x00\xff", b"\xd4\x05x", b"\xd6\xff\0\0\0\0"])
+def test_a_reader_refuses_each_extension_type(extension: bytes) -> None:
+    for payload in (b"\x91" + extension, b"\x91\x81" + extension + b"\x01"):
+        with pytest.raises(RemoteProtocolError, match="msgpack"):
+            decoder("msgpack")(payload)
+
+
+class _Derived(dict[str, Any]):
+    pass
+
+
+_LEAVES = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.sampled_from(["[[{{" * 30, "\u0700" * 60]),
+)
+_LEAVES_OF_MSGPACK = st.one_of(
+    _LEAVES,
+    st.sampled_from([b"\x91" * 150, b"\xc7\xd4\xd8", b"\xdd\xdf", bytearray(b"\x81"), -1.4e100]),
+    st.builds(msgpack.ExtType, st.integers(0, 3), st.sampled_from([b"", b"x", b"xyz"])),
+    st.just(msgpack.Timestamp(1, 2)),
+)
+
+
+def _records(leaves: st.SearchStrategy[Any], keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    def around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        lists = st.lists(inner, max_size=4)
+        chains = st.builds(deep, st.sampled_from([1, 97, 98, 99, 100, 101, 500, 600]), inner)
+        return (
+            lists | lists.map(tuple) | st.dictionaries(keys, inner, max_size=3) | st.builds(_Derived, a=inner) | chains
+        )
+
+    return st.lists(st.recursive(leaves, around, max_leaves=8), max_size=5)
+
+
+def _outcome(check: Any, records: list[Any]) -> str | None:
+    try:
+        check(records)
+    except RecordTypeError as error:
+        return str(error)
+    return None
+
+
+_KEYS = st.one_of(
+    st.text(max_size=2), st.binary(max_size=2), st.integers(0, 300), st.just((1, 2)), st.just(msgpack.ExtType(1, b""))
+)
+
+
+@example([deep(MAX_NESTING, {})] * 300)
+@example([{"a": 1.37}] * 300 + [{(): 1}])
+@given(_records(_LEAVES_OF_MSGPACK, st.text(max_size=2) | st.integers(0, 300)) | _records(_LEAVES_OF_MSGPACK, _KEYS))
+def test_the_quick_check_of_msgpack_refuses_what_the_slow_one_does(records: list[Any]) -> None:
+    assert _outcome(encoder("msgpack"), records) == _outcome(_check_readable, records)
+
+
+@example([{"a": 2**70}] * 300)
+@example([deep(MAX_NESTING), 2**70, deep(MAX_NESTING + 1)])
+@given(_records(_LEAVES | st.just(2**70), st.text(max_size=2) | st.integers(0, 300)))
+def test_the_quick_check_of_json_refuses_what_the_slow_one_does(records: list[Any]) -> None:
+    assert _outcome(encoder("json"), records) == _outcome(_check_readable, records)
+
+
+_WITHOUT_C = f"""
+import msgpack
+from epochal.client.encoding.encodings import encoder
+from epochal.errors import RecordTypeError
+assert msgpack.Unpacker.__module__ == "msgpack.fallback"
+flat = [{{"a": [0]}}] * 100
+for encoding in ("msgpack", "json"):
+    for levels, refused in (({MAX_NESTING}, False), ({MAX_NESTING + 1}, True)):
+        value = 0
+        for _ in range(levels):
+            value = [value]
+        try:
+            encoder(encoding)([*flat, value])
+        except RecordTypeError as error:
+            assert refused and "record 100 has more" in str(error), error
+        else:
+            assert not refused
+"""
+
+
+def test_the_limit_is_the_same_with_msgpack_in_pure_python() -> None:
+    pure = {**os.environ, "MSGPACK_PUREPYTHON": "1"}
+    subprocess.run([sys.executable, "-c", _WITHOUT_C], check=True, timeout=PATIENCE, env=pure)

@@ -5,7 +5,9 @@ Separate from the protocol, which never looks into a payload (S12): only writers
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -27,7 +29,10 @@ and a thousand. Arrow's own limit is 64.
 """
 
 _BYTES = {bytes, bytearray, memoryview}
-_pack = msgpack.Packer(autoreset=True).pack
+_pack: Callable[[Any], bytes] = msgpack.Packer(autoreset=True).pack
+_pack_strictly: Callable[[Any], bytes] = msgpack.Packer(autoreset=True, strict_types=True).pack
+"""Takes no tuples and no derived classes, so that no key of a mapping is packed as a list."""
+_CANNOT_PACK = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def _encode_bytes(records: Sequence[Any]) -> bytes:
@@ -39,19 +44,23 @@ def _encode_bytes(records: Sequence[Any]) -> bytes:
 
 def _packed(records: Sequence[Any]) -> bytes:
     try:
-        packed: bytes = _pack(records)
-    except (TypeError, ValueError, OverflowError) as error:
+        return _pack(records)
+    except _CANNOT_PACK as error:
         _check_readable(records)
         raise RecordTypeError(f"a record cannot be written as msgpack: {error}") from None
-    return packed
 
 
 def _encode_msgpack(records: Sequence[Any]) -> bytes:
-    payload = _countable(_packed(records), records)
-    heads = len(payload) - len(payload.translate(None, _HEADS)) - 1
-    if heads and set(map(type, records)) <= {dict, list, tuple}:
-        heads -= len(records)  # one each
-    if heads and _may_be_refused(records):
+    try:
+        payload, strict = _pack_strictly(records), True
+    except _CANNOT_PACK:
+        payload, strict = _packed(records), False
+    _countable(payload, records)
+    heads = _count(payload, _HEADS) - 1
+    if heads and (
+        (_may_be_too_deep(heads, records) and _is_too_deep(payload))
+        or ((not strict or _count(payload, _EXTENSION_HEADS)) and _has_refused_values(payload))
+    ):
         _check_readable(records)
     if len(payload) > MAX_RECORDS and _LONG.search(payload) is not None:
         try:
@@ -61,10 +70,70 @@ def _encode_msgpack(records: Sequence[Any]) -> bytes:
     return payload
 
 
-_HEADS = bytes([*range(0x80, 0xA0), *range(0xC7, 0xCA), *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
+_EXTENSION_HEADS = bytes([*range(0xC7, 0xCA), *range(0xD4, 0xD9)])
+_HEADS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)]) + _EXTENSION_HEADS
 """The bytes with which maps, arrays and extension types begin in msgpack, and which occur within other values too."""
 _LONG = re.compile(rb"\xdd\x00[\x0f-\xff]|\xdd\x01")
 """What the head of an array of more than `MAX_RECORDS` items begins with, in a payload that may be published."""
+
+
+def _count(payload: bytes, heads: bytes) -> int:
+    return len(payload) - len(payload.translate(None, heads))
+
+
+def _may_be_too_deep(heads: int, records: Sequence[Any]) -> bool:
+    """Whether so many heads of lists and mappings allow more than `MAX_NESTING` levels in one record."""
+    if heads > MAX_NESTING and set(map(type, records)) <= {dict, list, tuple}:
+        heads -= len(records) - 1  # each of the others has one
+    return heads > MAX_NESTING
+
+
+def _is_too_deep(packed: bytes) -> bool:
+    """Whether more than `MAX_NESTING` lists and mappings are within each other in a record, or this cannot be told.
+
+    msgpack's parser counts the levels, with a limit of its own: the payload is put into so many lists that only the
+    allowed levels are left, and skipped, which makes no objects.
+    """
+    room = _room()
+    return room is None or _is_beyond_limit(room, packed)
+
+
+@cache
+def _room() -> bytes | None:
+    """The heads of as many lists as leave msgpack's parser the levels that a payload may have.
+
+    `None` where the parser is the one in pure Python, which has no limit but the interpreter's.
+    """
+    if msgpack.Unpacker.__module__ == "msgpack.fallback":
+        return None
+    too_deep = _LIST * (1 + MAX_NESTING + 1) + _NIL  # the list of records is a level too
+    lists = bisect_left(range(_FAR), True, key=lambda count: _is_beyond_limit(_LIST * count, too_deep))
+    return _LIST * lists if lists < _FAR else None
+
+
+_LIST, _NIL = b"\x91", b"\xc0"
+_FAR = 4096
+"""Levels that no version of msgpack's parser in C is known to reach; 1.2 ends at 1024."""
+
+
+def _is_beyond_limit(*parts: bytes) -> bool:
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    for part in parts:
+        unpacker.feed(part)
+    try:
+        unpacker.skip()
+    except msgpack.StackError:
+        return True
+    return False
+
+
+def _has_refused_values(payload: bytes) -> bool:
+    """Whether a reader refuses an extension type, or a list as a key, which a tuple becomes."""
+    try:
+        _unpack(payload, raw=True)  # texts need not be decoded for that
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def _encode_json(records: Sequence[Any]) -> bytes:
@@ -74,50 +143,28 @@ def _encode_json(records: Sequence[Any]) -> bytes:
         if not isinstance(error, UnicodeError):
             _check_readable(records)
         raise RecordTypeError(f"a record cannot be written as JSON: {error}") from None
-    if payload.count(b"[") + payload.count(b"{") - 1 > MAX_NESTING and _may_be_refused(records):
-        _check_readable(records)
+    if _may_be_too_deep(payload.count(b"[") + payload.count(b"{") - 1, records):
+        try:
+            doubtful = _is_too_deep(_pack(records))  # a fraction of what json takes
+        except _CANNOT_PACK:  # integers of more than 64 bits
+            doubtful = True
+        if doubtful:
+            _check_readable(records)
     return payload
 
 
 _NESTED = (dict, list, tuple)
 """What msgpack and json write as mappings and lists, and classes derived from these."""
-_LISTS = (list, tuple)  # `list | tuple` would be made again for each value
-_FLAT = frozenset((str, bytes, int, float, bool, type(None)))
-
-
 _EXTENSIONS = (msgpack.ExtType, msgpack.Timestamp)
-
-
-def _may_be_refused(records: Sequence[Any]) -> bool:
-    """Whether a reader may refuse a record, for what `_check_readable` names.
-
-    Looks at one level of all records at once, which costs about what msgpack does; flat records of texts and small
-    numbers do not come here.
-    """
-    level: list[Any] = list(records)
-    kinds = set(map(type, level))
-    for _ in range(MAX_NESTING + 1):
-        if kinds <= _FLAT:
-            return False
-        if any(issubclass(kind, _EXTENSIONS) for kind in kinds):
-            return True
-        mappings = level if kinds == {dict} else [value for value in level if isinstance(value, dict)]
-        lists = [] if kinds == {dict} else [value for value in level if isinstance(value, _LISTS)]
-        if any(isinstance(key, _NO_KEYS) for key in set(chain.from_iterable(mappings))):
-            return True
-        kinds = set(map(type, chain(chain.from_iterable(map(dict.values, mappings)), chain.from_iterable(lists))))
-        level = (
-            [] if kinds <= _FLAT else [*chain.from_iterable(map(dict.values, mappings)), *chain.from_iterable(lists)]
-        )
-    return True
-
-
 _NO_KEYS = (tuple, *_EXTENSIONS)
 """What is a key in Python, and comes out of msgpack as none."""
 
 
 def _check_readable(records: Sequence[Any]) -> None:
-    """Raise `RecordTypeError` that names the first record that readers refuse, and why."""
+    """Raise `RecordTypeError` that names the first record that readers refuse, and why.
+
+    Walks through all records in Python: only for what cheaper checks of the payload have found, or cannot tell.
+    """
     for index, record in enumerate(records):
         level, depth = [record], 0
         while level:
@@ -206,8 +253,16 @@ class _ArrowEncoder:
         self._accepted = schema  # differs only in what a declaration does not say
 
 
+def _no_extension(code: int, data: bytes) -> object:
+    raise ValueError(f"a value is of the extension type {code}")
+
+
+_unpack = partial(msgpack.unpackb, strict_map_key=False, max_ext_len=0, ext_hook=_no_extension)
+"""As readers do; `max_ext_len` lets extension types without data pass, `ext_hook` does not see timestamps."""
+
+
 def _decode_msgpack(payload: bytes) -> list[Any]:
-    decoded = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, max_ext_len=0, strict_map_key=False)
+    decoded = _unpack(payload, max_array_len=MAX_RECORDS)
     if not isinstance(decoded, list):
         raise ValueError(f"a list of records was expected, not {type(decoded).__name__}")
     return decoded
