@@ -23,6 +23,7 @@ spec:
   time: {shape: int}
   payload: {encoding: bytes}
   history: {storage: {size: 1Gi}}
+  progress: {whenLost: hold}
 """
 REASON = "segment 0: its log cannot be written (No space left on device), and nothing is acknowledged"
 
@@ -106,3 +107,17 @@ def test_what_waits_for_it_keeps_its_time_out(full: Full) -> None:
         assert each.returncode == 4, err
         assert f"waiting for the publishers of demo/x, at most 4 s: {REASON}\n" in err
         assert f"no publisher of demo/x has confirmed anything for 4 s: {REASON}" in err
+
+
+@pytest.mark.rule("E4", "E46")
+@pytest.mark.parametrize(
+    "command", ["pub demo/x -t 3 second", "pub demo/x --advance 9", "bench pub demo/x --seconds 1"]
+)
+def test_what_runs_out_of_time_is_not_waited_for_as_lost(full: Full, command: str) -> None:
+    """The stream keeps what a lost writer holds until that is back, and these commands never are."""
+    assert full.run(*command.split(), "--timeout", "1").status == 4
+    full.ballast.unlink()
+    assert full.run("pub", "demo/x", "-t", "20", "third", "--advance", "21").status == 0
+    told = full.run("sub", "demo/x", "--since", "start", "--epochs", "--count", "2", "--idle", str(PATIENCE), "--json")
+    events = [(event["kind"], event["time"]) for event in map(json.loads, told.out.splitlines())]
+    assert events == [("epoch", 1), ("aborted", 2), ("epoch", 20)]

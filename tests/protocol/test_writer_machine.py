@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.recorded import record_all
 
-from epochal.errors import CapabilityError, EpochAbortedError, TimeShapeError, WriterClosed
+from epochal.errors import CapabilityError, EpochAbortedError, TimedOut, TimeShapeError, WriterClosed
 from epochal.protocol import messages as m
 from epochal.protocol.messages import GROUP
 from epochal.protocol.subscriber.effects import EpochWasAborted
@@ -454,6 +454,55 @@ def test_a_fenced_writer_fails_everything_and_stops(wire_up):
     assert writer.machine.over
     wiring.tick(3)
     assert writer.machine.take() == []
+
+
+@pytest.mark.rule("E4", "E46")
+@pytest.mark.parametrize("waits_for", ["an append", "a move", "to finish"])
+def test_a_writer_whose_program_gives_up_leaves_where_it_is_open(wire_up, waits_for):
+    """One publisher of two answers no more; at the other one nothing is kept for a writer that never comes back."""
+    wiring = wire_up(segments="01", hold_lost=True)
+    other, reader = wiring.writer("other"), wiring.reader()
+    writer = wiring.writer()
+    writer.append("0", 3, b"a")
+    writer.hold_back("1")
+    if waits_for == "an append":
+        writer.append("1", 3, b"b")
+    elif waits_for == "a move":
+        writer.advance(4)
+    else:
+        writer.leave(m.Leaving.FINISH)
+    writer.machine.give_up(TimedOut("no publisher answers"), leaves=True)
+    wiring.run()
+    assert writer.machine.over
+    other.advance(5)
+    assert lower(wiring, "0") == [5]
+    writer.let_through("1")  # it goes on, and reads what it was sent
+    assert lower(wiring, "1") == [5]
+    wiring.tick(40, step=0.9)
+    assert [each.writer for each in wiring.publishers["0"].holders(wiring.now)] == ["other"]
+    # What it moved past or finished was acknowledged everywhere before, so that is whole (E1).
+    assert reader.epochs() == [EpochWasAborted(3) if waits_for == "an append" else (3, [b"a"])]
+
+
+@pytest.mark.rule("E4", "E6")
+@pytest.mark.parametrize("how", ["detaches", "was withdrawing"])
+def test_a_writer_whose_program_gives_up_leaves_to_the_next_session_what_is_meant_for_it(wire_up, how):
+    wiring = wire_up(segments="01")
+    other, earlier = wiring.writer("other"), wiring.writer()
+    earlier.append("0", 3)
+    if how == "detaches":
+        earlier.machine.give_up(TimedOut("no publisher answers"), leaves=False)
+    else:
+        earlier.cut()
+        later = wiring.writer(session=2, connect=False)
+        later.connect("0")
+        later.hold_back("1")
+        later.connect("1")
+        later.machine.withdraw()
+        later.machine.give_up(TimedOut("no publisher answers"), leaves=True)
+    wiring.run()
+    other.advance(5)
+    assert lower(wiring, "0") == [0]
 
 
 @pytest.mark.rule("E4")

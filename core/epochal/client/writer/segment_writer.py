@@ -223,4 +223,6 @@ class SegmentWriter:
             self._freed = False
             connections().give_back(self._session.sidecar.address, Use.APPENDS, socket)
         else:
+            if self._session.machine.over and not socket.zmq.closed:
+                socket.zmq.linger = LINGER_MS  # a session that was given up leaves with its last message (E4)
             socket.close()

@@ -233,7 +233,7 @@ class Session:
             except EpochalError as failed:
                 self._error = failed
                 self._raised = False
-                self.machine.give_up(failed)
+                self.machine.give_up(failed, leaves=self._leaves)
                 self.act()
                 return
         if not self._raised:
@@ -262,6 +262,11 @@ class Session:
             seen=self._earlier.seen, after=after, sources=self.takes_source_numbers,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
+
+    @property
+    def _leaves(self) -> bool:
+        """Whether giving up is to leave by an exception (E4)."""
+        return not self._options.detaches
 
     @property
     def was_lost(self) -> bool:
@@ -341,8 +346,15 @@ class Session:
                 )
 
     def fail(self, error: EpochalError) -> None:
-        """The session cannot go on: everything open fails."""
-        self.machine.give_up(error)
+        """The session cannot go on: everything open fails.
+
+        While it opens, that fails, and whoever opens it withdraws it. Else it leaves where it is open, unless its
+        program wants what it began kept for the next session of its id (E4).
+        """
+        if self._opening is not None and not self._opening.done():
+            fail(self._opening, error)
+            return
+        self.machine.give_up(error, leaves=self._leaves)
         self.act()
 
     # ---- whether it can be used ----

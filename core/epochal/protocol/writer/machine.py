@@ -22,6 +22,7 @@ The states of a session, which `_Phase` names. "All" means every segment of the 
     WITHDRAWING  it is known that no earlier session left a part  LEAVING      `Leave` where connected
     WITHDRAWING  it is known that one did                         OVER         nothing
     not OVER     an error that no reconnect can heal              OVER         `Leave` where it is open, if lost (E3)
+    not OVER     `give_up`, and nobody comes back for it          OVER         `Leave` where it is open (E4)
 
 A connection that breaks changes no state. After the next `connected` the segment is opened again, and gets again what
 it has not answered: operations first, then appends (E6, E10).
@@ -215,10 +216,14 @@ class WriterMachine:
         """Whether the publisher of `segment` has answered this session's open."""
         return self._lanes[segment].opened is not None
 
-    def give_up(self, error: EpochalError) -> None:
-        """The shell cannot reach a segment any more: the session is over."""
+    def give_up(self, error: EpochalError, *, leaves: bool) -> None:
+        """The shell cannot go on, or waits no longer: the session is over.
+
+        `leaves`: nobody comes back for it, so it leaves by an exception where it is open (E4), and no publisher waits
+        for it as lost (E46). Not where it withdraws: then an earlier session may have left something.
+        """
         if not self.over:
-            self._end(error, except_segment="")
+            self._end(error, except_segment="", leaves=leaves and self._phase is not _Phase.WITHDRAWING)
 
     @property
     def waiting_bytes(self) -> int:
@@ -614,8 +619,8 @@ class WriterMachine:
         else:
             self._end(error, except_segment=segment)
 
-    def _end(self, error: EpochalError, *, except_segment: str) -> None:
-        """The session is over everywhere; where it is still open its epochs are aborted (E3)."""
+    def _end(self, error: EpochalError, *, except_segment: str, leaves: bool = False) -> None:
+        """The session is over everywhere; where it is still open its epochs are aborted, if it was lost or leaves."""
         finishing = self._operations.finishing
         if isinstance(error, StreamComplete) and finishing:
             # It finished, and so did all other writers, before the answer came.
@@ -623,7 +628,7 @@ class WriterMachine:
             self._outcomes.succeeded(finishing, Moved(finishing))
             self._phase = _Phase.OVER
             return
-        if isinstance(error, WriterLost | AppendsLost):
+        if leaves or isinstance(error, WriterLost | AppendsLost):
             for segment, lane in self._lanes.items():
                 if segment != except_segment and lane.opened is not None:
                     leave = m.Leave(self._operations.number(), segment, m.Leaving.ABORT)
