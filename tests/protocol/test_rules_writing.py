@@ -405,3 +405,31 @@ def test_nothing_is_left_for_writers_that_are_lost_while_one_waits_for_the_catal
     behind.advance(5)
     assert list(wiring.publishers["0"].progress.lower.frontier) == [5]
     assert "writer_lost" not in behind.errors()
+
+
+@pytest.mark.rule("E3", "E11")
+@pytest.mark.parametrize("first", ["a task", "its writer"])
+def test_opens_that_waited_for_the_same_record_are_not_taken_for_lost_while_they_are_answered(
+    wire_up: WireUp, first: str
+) -> None:
+    wiring = wire_up(writer_timeout=5.0)
+    writer = wiring.writer("w")
+    writer.append("0", 4)
+    task = wiring.writer("task", under="w")
+    task.append("0", 4)
+    other = wiring.writer("other")
+    other.advance(12)
+    other.leave(m.Leaving.CLOSE)
+    wiring.lose_memory("0", marks=wiring.stored["0"].marks, horizon=())
+    wiring.catalog_answers = False
+    for each in (task, writer) if first == "a task" else (writer, task):
+        each.connect("0")  # both name what they appended, which is to be recorded before it is aborted
+    wiring.tick(7)
+    wiring.catalog_answers = True
+    wiring.run()
+    assert "writer_lost" not in writer.errors() + task.errors()
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [0]
+    with pytest.raises(AppendsLost):
+        writer.machine.raise_failure()
+    writer.advance(5)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [5]

@@ -113,6 +113,8 @@ class SessionOpener:
         self._writers = log.writers
         self.waiting: dict[Connection, m.Open] = {}
         """By connection, the opens that wait until the catalog has stored a record (E11)."""
+        self._to_answer = 0
+        """How many of the opens that waited together have not had their turn: their writers are not lost either."""
         self._put_off = False
         """Whether the segment becomes finishing if none of the opens that wait is admitted."""
 
@@ -135,7 +137,10 @@ class SessionOpener:
 
     def open_all(self, asks: Iterable[tuple[Connection, m.Open]], now: float) -> None:
         """Answer the opens that waited. If none is admitted, the finish that was put off for them counts now."""
-        for peer, ask in asks:
+        waited = list(asks)
+        self._to_answer = len(waited)
+        for peer, ask in waited:
+            self._to_answer -= 1
             self.open(peer, ask, now)
         if self._put_off:
             self.settle()
@@ -163,7 +168,8 @@ class SessionOpener:
         holders = any(len(w.held) for w in self._writers)
         alone = lost and not holders
         over = self._completion.early or (alone and self._completion.finished)
-        if (alone or over) and (self.waiting or self._completion.waiting or self._lost_horizon.pending):
+        waits = self.waiting or self._to_answer or self._completion.waiting or self._lost_horizon.pending
+        if (alone or over) and waits:
             self._put_off = True
             return
         if alone:
