@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
 
 import epochal
 from epochal.catalog_api.verdicts import unacknowledged_because
@@ -15,6 +16,8 @@ SAY_AFTER = 3.0
 """Seconds without an answer after which a command says for what it waits."""
 LOOK_EVERY = 0.25
 """Seconds between two looks at the writer."""
+STOOD_STILL = 1.0
+"""Seconds between two looks above which this process itself stood still: answers may wait that it has not read."""
 LEAST_PATIENCE = 1.0
 """Seconds for an answer, however short --timeout is: publishers write to disks and may be far away."""
 MOST_SAID = 3
@@ -27,28 +30,52 @@ async def answers_awaited(writer: epochal.Writer, stream: str, url: str | None, 
     After `SAY_AFTER` seconds in which no publisher has confirmed anything it says why, as the catalog knows it; after
     `timeout` seconds every call of the writer raises `TimedOut`.
     """
-    watching = asyncio.create_task(_watch(writer, stream, url, max(timeout, LEAST_PATIENCE)), name="await answers")
+    watch = watched(writer.session, stream, lambda: _why(stream, url), max(timeout, LEAST_PATIENCE))
+    watching = asyncio.create_task(watch, name="await answers")
     try:
         yield
     finally:
         await ended([watching])
 
 
-async def _watch(writer: epochal.Writer, stream: str, url: str | None, patience: float) -> None:
+class Unanswered(Protocol):
+    """A writer's session."""
+
+    @property
+    def unanswered(self) -> tuple[int, ...] | None:
+        """What changes with every answer, while something waits for one; else None."""
+
+    def fail(self, error: EpochalError) -> None:
+        """End it: its calls raise `error`."""
+
+
+async def watched(session: Unanswered, stream: str, because: Callable[[], Awaitable[str]], patience: float) -> None:
+    """Fail the session `patience` seconds after the last answer, and say why, which `because` finds out.
+
+    Time in which this process stood still does not count.
+    """
     loop = asyncio.get_running_loop()
-    before, since, said, looked = None, loop.time(), "", 0.0
+    before, since, told, said, looked = None, loop.time(), 0.0, "", loop.time()
     while True:
         await asyncio.sleep(LOOK_EVERY)
-        now, state = loop.time(), writer.session.unanswered
+        now, state = loop.time(), session.unanswered
+        stood_still, looked = now - looked > STOOD_STILL, now
         if state is None or state != before:
-            before, since, said, looked = state, now, "", 0.0
-            continue
-        if now - since >= patience:
-            why = await _why(stream, url)
-            writer.session.fail(TimedOut(f"no publisher of {stream} has confirmed anything for {patience:g} s: {why}"))
+            before, since, told, said = state, now, 0.0, ""
+        elif stood_still:
+            since = now
+        elif now - since >= patience:
+            why = await because()
+            looked = loop.time()
+            if session.unanswered != state:
+                continue  # an answer came meanwhile
+            session.fail(TimedOut(f"no publisher of {stream} has confirmed anything for {patience:g} s: {why}"))
             return
-        if now - since >= SAY_AFTER and now - looked >= SAY_AFTER:
-            looked, why = now, await _why(stream, url)
+        elif now - since >= SAY_AFTER and now - told >= SAY_AFTER:
+            told, why = now, await because()
+            looked = loop.time()
+            if session.unanswered != state:
+                continue
             if why != said:  # not again because it lasts
                 note(f"waiting for the publishers of {stream}, at most {patience:g} s: {why}")
             said = why
