@@ -344,6 +344,48 @@ def test_what_a_change_has_promised_is_kept_by_a_cursor(wire_up, before):
 
 
 @pytest.mark.rule("F9")
+@pytest.mark.parametrize("amid", [False, True], ids=["over", "amid the next"])
+def test_a_cursor_stays_small_through_many_changes_and_keeps_what_the_last_has_promised(wire_up, amid):
+    """Each change promises another time, and epoch 0 stays open, so none of them is past."""
+    many = [b"%05d" % n for n in range(300)]
+    stream = Stream(wire_up)
+    for n in range(len(many)):
+        stream.publish(n, b"a")
+        stream.change(TopicFilter([b"a", *many[: n + 1]]))
+    assert list(stream.reader.machine.whole_from()) == [300]
+    wanted = TopicFilter([b"a", b"z", *many]) if amid else TopicFilter([b"a", *many])
+    if amid:
+        stream.change(wanted, segments="0")
+    stream.publish(300, b"a", many[0], many[-1])
+    text = stream.reader.machine.cursor().to_json()
+    assert len(text) < 3 * MAX_TOPICS
+    cursor = Cursor.from_json(text)
+    assert [new.whole_from for new in cursor.new_topics] == [(300,), None][: 1 + amid]
+    stream.wiring.readers.clear()
+    resumed = stream.join(wanted, cursor=cursor)
+    assert list(resumed.machine.whole_from()) == [300]
+    stream.publish(300, many[7])
+    stream.writer.advance(301)
+    *earlier, last = resumed.epochs()
+    assert earlier == [(n, [b"a0", b"a1"]) for n in range(300)]
+    assert last == (
+        300,
+        sorted(topic + segment for topic in (b"a", *many[:1], many[7], many[-1]) for segment in (b"0", b"1")),
+    )
+
+
+@pytest.mark.rule("F9")
+def test_a_cursor_of_few_changes_keeps_what_each_has_promised(wire_up):
+    stream = Stream(wire_up)
+    stream.publish(1, b"a")
+    stream.change(BOTH)
+    stream.publish(2, b"a", b"b")
+    stream.change(TopicFilter([b"a", b"b", b"c"]))
+    cursor = Cursor.from_json(stream.reader.machine.cursor().to_json())
+    assert [new.whole_from for new in cursor.new_topics] == [(2,), (3,)]
+
+
+@pytest.mark.rule("F9")
 @pytest.mark.parametrize("missed", ["", "1"])
 @pytest.mark.parametrize("added", [[b"x"], [b"y%05d" % n for n in range(MAX_TOPICS // 5)]], ids=["one", "many"])
 def test_a_cursor_of_too_many_topics_that_have_just_changed_is_resumed_with_what_is_wanted(wire_up, added, missed):

@@ -26,7 +26,10 @@ All are read, and the oldest from 2 on that says all is written.
 """
 
 MAX_TOPICS = 4096
-"""Bytes of a filter that a cursor carries; of a larger one it carries a digest (F9)."""
+"""Bytes of a filter that a cursor carries; of a larger one it carries a digest (F9).
+
+Also of all filters in `new_topics`; above that, changes are taken together.
+"""
 
 
 class NewTopics(NamedTuple):
@@ -116,7 +119,7 @@ class Cursor:
 
 def carried(topics: TopicFilter) -> TopicFilter | str:
     """A filter as a cursor carries it: itself, or a digest of it (F9)."""
-    return topics if _length(topics) <= MAX_TOPICS else digest(topics)
+    return topics if length(topics) <= MAX_TOPICS else digest(topics)
 
 
 def kept_of(wanted: TopicFilter, kept: TopicFilter) -> TopicFilter:
@@ -125,10 +128,11 @@ def kept_of(wanted: TopicFilter, kept: TopicFilter) -> TopicFilter:
     So one new topic beside a thousand others costs a cursor no more than one alone.
     """
     all_but_new = EVERYTHING.without(wanted.without(kept))
-    return min(kept, all_but_new, key=_length)
+    return min(kept, all_but_new, key=length)
 
 
-def _length(topics: TopicFilter) -> int:
+def length(topics: TopicFilter) -> int:
+    """About how many bytes a cursor needs for a filter, before they are written in hex."""
     return topics.size + 4 * len(topics)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, joint
 from epochal.protocol.log.history import SegmentState
-from epochal.protocol.subscriber.cursor import NewTopics, kept_of
+from epochal.protocol.subscriber.cursor import MAX_TOPICS, NewTopics, kept_of, length
 from epochal.protocol.subscriber.epoch_state import BATCH_OVERHEAD
 from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape
@@ -157,15 +157,33 @@ class WantedTopics:
         self.widenings = [each for each in self.widenings if each.prune(frontier)]
 
     def new(self, shape: TimeShape) -> tuple[NewTopics, ...]:
-        """Which topics are not whole in all epochs that can still come, and in which of these they are (F9)."""
+        """Which topics are not whole in all epochs that can still come, and in which of these they are (F9).
+
+        Where that is too much for a cursor, those whose times are known are taken together: all of them are whole from
+        when on the last change has promised everything, and before that a resume leaves them out.
+        """
         wanted = EVERYTHING if self.filter is None else self.filter
-        return tuple(
-            [
-                NewTopics(kept_of(wanted, each.before), each.whole_from(shape))
-                for each in self.widenings
-                if not each.before.covers(wanted)
-            ]
-        )
+        new: list[NewTopics] = []
+        room = MAX_TOPICS
+        for each in self.widenings:
+            if not each.before.covers(wanted):
+                new.append(NewTopics(kept_of(wanted, each.before), each.whole_from(shape)))
+                room -= length(new[-1].kept)
+                if room < 0:
+                    return self._together(wanted, shape)
+        return tuple(new)
+
+    def _together(self, wanted: TopicFilter, shape: TimeShape) -> tuple[NewTopics, ...]:
+        over = [each for each in self.widenings if not (each.pending or each.before.covers(wanted))]
+        new: list[NewTopics] = []
+        if over:
+            first, *others = [each.before for each in over]
+            whole_from = joint([Antichain(each.whole_from(shape) or ()) for each in over])
+            new.append(NewTopics(kept_of(wanted, first.intersection(*others)), tuple(whole_from)))
+        pending = self.pending
+        if pending is not None and not pending.before.covers(wanted):
+            new.append(NewTopics(kept_of(wanted, pending.before), None))
+        return tuple(new)
 
 
 def widened(before: TopicFilter | None, after: TopicFilter | None) -> bool:
