@@ -15,6 +15,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -54,7 +55,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--compiled", action="store_true", help="test compiled code, and fail if it is not compiled")
 
 
+def _heed_signals() -> None:
+    """Heed what nohup, or a shell, has this run ignore: the programs that tests start and end would inherit that."""
+    for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _heed_signals()
     run_java_quickly(os.environ)
     again, rules, run = (config.getoption(option) for option in ("--again", "--rules-report", "--run-report"))
     if again is not None:
