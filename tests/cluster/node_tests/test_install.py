@@ -18,8 +18,8 @@ def test_the_example_becomes_ready_and_kubectl_shows_it(cluster, release, stream
     streams.apply(document)
     cluster.wait("stream/flights", "condition=Ready", streams.namespace, POD_PATIENCE)
     head, row = cluster.kubectl("get", "strm", "-n", streams.namespace).splitlines()
-    assert head.split() == ["NAME", "SEGMENTS", "SERVING", "READY", "FRONTIER", "AGE"]
-    assert row.split()[:4] == ["flights", "3", "3", "True"]
+    assert head.split() == ["NAME", "SEGMENTS", "SERVING", "READY", "DEGRADED", "FRONTIER", "AGE"]
+    assert row.split()[:5] == ["flights", "3", "3", "True", "False"]
     wide = cluster.kubectl("get", "epochal", "-n", streams.namespace, "-o", "wide")
     assert "Serving" in wide
     assert "msgpack" in wide
