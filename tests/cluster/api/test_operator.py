@@ -298,10 +298,11 @@ async def test_while_a_manifest_is_wrong_what_is_lost_is_made_as_the_last_good_o
 
 async def test_what_the_api_server_refuses_is_told(sandbox: Sandbox) -> None:
     await sandbox.operator().start()
-    await sandbox.declare(segments=1, publishers={"nodeSelector": {"no label": "x"}})
+    half = {"limits": {"example.com/device": "500m"}}  # whether that can be divided, only the API server knows
+    await sandbox.declare(segments=1, publishers={"resources": half})
     await sandbox.is_told("Degraded", "Refused")
     assert (await sandbox.conditions())["Ready"] == ("False", "PublishersNotReady")
-    await sandbox.change(publishers={"nodeSelector": None})
+    await sandbox.change(publishers={"resources": None})
     await sandbox.is_ready()
 
 

@@ -41,6 +41,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
 def server(cluster_with_streams: ApiServer) -> ApiServer:
     """With a namespace for these tests."""
     cluster_with_streams.kubectl("create", "namespace", "demo")
+    kinds = ("api-resources", "--api-group=epochal.dev", "--cached=false", "-o", "name")
+    # It takes the definitions first, and a moment later it lists their kinds.
+    eventually(
+        lambda: {"streams.epochal.dev", "relays.epochal.dev"} <= set(cluster_with_streams.kubectl(*kinds).split())
+    )
     return cluster_with_streams
 
 
@@ -164,7 +169,7 @@ def test_a_relay_is_explained_listed_and_scaled(server: ApiServer) -> None:
     assert "What they follow" in server.kubectl("explain", "rly.spec.upstream")
     server.apply(relays.document("scaled"), relays.document("scaling", autoscaling={"max": 3}))
     listed = server.kubectl("get", "relays", "-n", "demo").splitlines()
-    assert listed[0].split() == ["NAME", "STREAM", "REPLICAS", "READY", "SUBSCRIBERS", "AGE"]
+    assert listed[0].split() == ["NAME", "STREAM", "REPLICAS", "READY", "DEGRADED", "SUBSCRIBERS", "AGE"]
     server.kubectl("scale", "relay/scaled", "--replicas=3", "-n", "demo")
     assert server.get("relay", "scaled", namespace="demo")["spec"]["replicas"] == 3
     with pytest.raises(KubectlError, match="replicas and autoscaling cannot be together"):
@@ -180,6 +185,6 @@ def test_kubectl_explains_and_lists_it(server: ApiServer) -> None:
     assert "Ready, Progressing and Degraded" in server.kubectl("explain", "strm.status.conditions")
     server.apply(offline.document("shown"))
     listed = server.kubectl("get", "streams", "-n", "demo").splitlines()
-    assert listed[0].split() == ["NAME", "SEGMENTS", "SERVING", "READY", "FRONTIER", "AGE"]
+    assert listed[0].split() == ["NAME", "SEGMENTS", "SERVING", "READY", "DEGRADED", "FRONTIER", "AGE"]
     assert any(line.startswith("shown ") for line in listed)
     assert "shown" in server.kubectl("get", "epochal", "-n", "demo")
