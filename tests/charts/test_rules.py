@@ -12,7 +12,7 @@ from tests.charts.rendering import CHART, HelmError, find, nested, render
 from tests.charts.test_dashboards import DOCUMENTED, FUNCTIONS
 from tests.operator.exposing import exposed
 
-FILE = CHART / "files" / "rules.yaml"
+FILE = CHART / "alerts" / "rules.yaml"
 RULES: dict[str, Any] = yaml.safe_load(FILE.read_text())
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 ON = nested("metrics.prometheusRule.enabled", True)

@@ -32,8 +32,8 @@ BAD_IMAGE = "registry.example/bad:1"
 GOOD_IMAGE = "registry.example/publisher:1"
 
 
-async def eventually(look: Callable[[], Awaitable[T]], timeout: float = PATIENCE, every: float = 0.1) -> T:
-    """The first answer that is not empty, asked for every so often."""
+async def eventually(look: Callable[[], Awaitable[T]], timeout: float = PATIENCE * 3, every: float = 0.1) -> T:
+    """The first answer that is not empty, asked for every so often. Kopf pauses for up to 89 s between its tries."""
     deadline = time.monotonic() + timeout
     while not (found := await look()):
         assert time.monotonic() < deadline, f"nothing came for {timeout:.0f} s; last {found!r}"
