@@ -513,20 +513,3 @@ def test_elsewhere_there_is_no_progress(declared, catalog: str) -> None:
     result = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
     assert result.stderr.decode() == f"appends real records to {stream}, at times after its frontier\n"
     assert b"\x1b" not in result.stdout
-
-
-async def test_a_signal_while_the_last_appends_are_not_acknowledged_yet_waits_for_them() -> None:
-    """Leaving the writer by the cancellation would abort all of them, and lose what was measured."""
-    asked, answered = asyncio.Semaphore(0), asyncio.Event()
-
-    async def flush() -> None:
-        asked.release()
-        await answered.wait()
-
-    ending = asyncio.create_task(measures._to_the_end(flush, False, "late"))
-    await asked.acquire()
-    ending.cancel()
-    await asked.acquire()
-    answered.set()
-    assert await ending is True
-    assert await measures._to_the_end(flush, False, "late") is False

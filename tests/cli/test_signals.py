@@ -1,5 +1,6 @@
 """What a signal does to a command: the first ends it in order, whichever it is, and the next one at once."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE
 
+from epochal.cli.io import signals
 from epochal.local.child import console_script
 
 ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -255,3 +257,20 @@ def test_a_signal_while_the_last_records_are_not_acknowledged_yet_aborts_nothing
     assert b"2 records are published (up to standard input:2)" in rest, waits
     assert pub.returncode == 128 + signal.SIGTERM
     assert published(run, stream) == [1, 2], "its epoch was not aborted"
+
+
+async def test_what_may_not_be_left_half_way_goes_on_after_a_signal() -> None:
+    """Leaving a writer by the cancellation would abort what is published, and lose what was measured."""
+    asked, answered = asyncio.Semaphore(0), asyncio.Event()
+
+    async def flush() -> None:
+        asked.release()
+        await answered.wait()
+
+    ending = asyncio.create_task(signals.to_the_end(flush, "late", PATIENCE, came=False))
+    await asked.acquire()
+    ending.cancel()
+    await asked.acquire()
+    answered.set()
+    assert await ending is True
+    assert await signals.to_the_end(flush, "late", PATIENCE, came=False) is False

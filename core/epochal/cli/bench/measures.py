@@ -20,9 +20,10 @@ from epochal.cli.bench.progress import progress
 from epochal.cli.bench.records import count_records, encodable, filler, moment_of, stamped, values_of
 from epochal.cli.bench.results import LatencyResult, PubResult, SubResult, show_percentiles, show_rate
 from epochal.cli.bench.schedule import SECOND, EpochSchedule, Schedule, next_time
+from epochal.cli.io.signals import to_the_end
 from epochal.client.encoding.encodings import encoder
 from epochal.client.shutdown import ended
-from epochal.errors import PayloadTooLarge, TimedOut
+from epochal.errors import PayloadTooLarge
 from epochal.protocol.times import Time, less_equal
 from epochal.protocol.wire import MAX_PAYLOAD
 
@@ -107,7 +108,7 @@ async def _end_epochs(writer: epochal.Writer, later: Time, interrupted: bool) ->
     Returns whether a signal has come by now.
     """
     words = f"interrupted; the last epoch could not be ended within {LAST_WORDS:g} s"
-    return await _to_the_end(lambda: writer.advance(later), interrupted, words)
+    return await to_the_end(lambda: writer.advance(later), words, LAST_WORDS, came=interrupted)
 
 
 async def _settle(writer: epochal.Writer, interrupted: bool) -> bool:
@@ -116,24 +117,7 @@ async def _settle(writer: epochal.Writer, interrupted: bool) -> bool:
     Returns whether a signal has come by now.
     """
     words = f"interrupted; not everything was acknowledged within {LAST_WORDS:g} s"
-    return await _to_the_end(writer.flush, interrupted, words)
-
-
-async def _to_the_end(do: Callable[[], Coroutine[Any, Any, None]], interrupted: bool, late: str) -> bool:
-    """Do it, also where a signal cancels this meanwhile: else leaving the writer would abort what is published."""
-    if not interrupted:
-        try:
-            await do()
-            return False
-        except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
-    try:
-        async with asyncio.timeout(LAST_WORDS):
-            await do()
-    except TimeoutError:
-        raise TimedOut(late) from None
-    return True
+    return await to_the_end(writer.flush, words, LAST_WORDS, came=interrupted)
 
 
 # ---- pub ----

@@ -104,16 +104,16 @@ async def examine(catalog: str | None, data: Path | None, timeout: float) -> lis
 async def _data(url: str, timeout: float) -> list[Finding]:
     """The data directory of the local mode that is asked; another one is not judged."""
     try:
-        told = await probes.told_directory(url, timeout)
+        named = await probes.named_directory(url, timeout)
     except (EpochalError, TimeoutError):
         usual = _usual(url)
         return [] if usual is None else [_directory(probes.look_at_directory(usual))]
-    if told is None:
+    if named is None:
         return [ok("data", "the catalog names no data directory, so none is looked at")]
-    seen = probes.look_at_directory(told)
+    seen = probes.look_at_directory(named)
     if seen.holder is None:
         advice = "is the catalog on another machine, or of another user? look there with: epochal doctor"
-        return [warn("data", f"{told}: the catalog names it, but no process of this machine uses it", advice)]
+        return [warn("data", f"{named}: the catalog names it, but no process of this machine uses it", advice)]
     return [_directory(seen)]
 
 
@@ -123,7 +123,7 @@ async def data_directory(catalog: str | None, timeout: float) -> Path | None:
         return None
     url = catalog_url(catalog)
     try:
-        return await probes.told_directory(url, timeout)
+        return await probes.named_directory(url, timeout)
     except (EpochalError, TimeoutError):
         return _usual(url)
 

@@ -17,7 +17,7 @@ import typer
 
 from epochal.catalog_api.texts import show_time
 from epochal.cli.failures import ExitStatus
-from epochal.cli.io.holders import told, who_holds
+from epochal.cli.io.holders import REPORTED_WITHIN, in_words, who_holds
 from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
 from epochal.cli.io.output import parse_time
 from epochal.cli.io.sender import Counter, Interrupted, RecordGroup, RecordPlacement, RecordSender, encode
@@ -277,7 +277,7 @@ async def _say_who_holds(
         return any(less_equal(held, time) for time in past) if past else not less_equal(advanced, held)
 
     with contextlib.suppress(EpochalError):  # all is published, and whoever looks next sees what is wrong
-        async with open_catalog(url, timeout) as catalog:
+        async with open_catalog(url, min(timeout, REPORTED_WITHIN)) as catalog:
             held = await who_holds(catalog, name, is_open, writer)
         if not held:
             return
@@ -286,7 +286,7 @@ async def _say_who_holds(
         which = f"what is before {show_time(advanced)} is"
         if still:
             which = f"time {still[0]} is" if len(still) == 1 else f"times {', '.join(still[:5])} are"
-        note(f"{which} not complete yet: {told(held)}")
+        note(f"{which} not complete yet: {in_words(held)}")
 
 
 async def _check(

@@ -57,14 +57,14 @@ async def look_at_catalog(url: str, timeout: float) -> CatalogSeen:
     return CatalogSeen(seconds, skew, version, problem)
 
 
-async def told_directory(url: str, timeout: float) -> Path | None:
+async def named_directory(url: str, timeout: float) -> Path | None:
     """The data directory that a catalog of local mode names to programs of its machine; None where it names none.
 
     Raises `EpochalError` or `TimeoutError` when there is no answer.
     """
     async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
-        told = (await documents.one("/v1/streams/$catalog")).get("data")
-    return Path(told) if isinstance(told, str) and told else None
+        named = (await documents.one("/v1/streams/$catalog")).get("data")
+    return Path(named) if isinstance(named, str) and named else None
 
 
 def _version(document: object) -> str | None:

@@ -39,10 +39,10 @@ async def who_holds(
         await asyncio.sleep(AGAIN)
 
 
-def told(held: Sequence[HeldBack]) -> str:
+def in_words(held: Sequence[HeldBack]) -> str:
     """The holders in words, each writer once.
 
-    >>> told([HeldBack("0", 0, "writer", "A", 9.0, 3.0), HeldBack("1", 0, "writer", "A", 9.0, 3.0)])
+    >>> in_words([HeldBack("0", 0, "writer", "A", 9.0, 3.0), HeldBack("1", 0, "writer", "A", 9.0, 3.0)])
     'writer A at segment 0 holds 0, last heard 3.0 s ago'
     """
     first: dict[tuple[str, str | None], HeldBack] = {}

@@ -21,12 +21,13 @@ import epochal
 from epochal.cli.io.arrow_rows import record_batch
 from epochal.cli.io.inputs import Item, Source, bad
 from epochal.cli.io.output import dumps, json_value, parse_time
+from epochal.cli.io.signals import to_the_end
 from epochal.cli.io.terminal import console, is_live, lost_when_closed, note
 from epochal.cli.tracing import SendSpans
 from epochal.client.encoding.columns import key_bytes
 from epochal.client.encoding.encodings import encoder
 from epochal.client.encoding.record_checks import RecordChecks
-from epochal.errors import EpochalError, PayloadTooLarge, RecordTypeError, TimedOut, TimeShapeError
+from epochal.errors import EpochalError, PayloadTooLarge, RecordTypeError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal, to_json
 from epochal.protocol.wire import MAX_KEY
 from epochal.resources.schemas import Schema
@@ -290,19 +291,10 @@ class RecordSender:
             if error.errno != errno.EIO:
                 raise
             ended = Interrupted("the terminal is closed")  # it was standard input; its signal comes too
-        if not isinstance(ended, Interrupted):
-            try:
-                await self._flush(writer)
-                return ended
-            except asyncio.CancelledError:  # as above: else leaving the writer would abort what is published
-                ended = Interrupted("interrupted")
-                if (task := asyncio.current_task()) is not None:
-                    task.uncancel()
-        try:
-            async with asyncio.timeout(LAST_WORDS):
-                await self._flush(writer)
-        except TimeoutError:
-            raise TimedOut(f"interrupted; {self.known()}, and of the rest nothing was heard") from None
+        interrupted = isinstance(ended, Interrupted)
+        late = "interrupted, and of the rest nothing was heard"
+        if await to_the_end(lambda: self._flush(writer), late, LAST_WORDS, came=interrupted) and not interrupted:
+            ended = Interrupted("interrupted")
         return ended
 
     async def promise(self, writer: epochal.Writer, advance: Time | None, finish: bool) -> EpochalError | None:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epochal.cli.io.terminal import note
+from epochal.errors import TimedOut
 
 if TYPE_CHECKING:
     import asyncio
@@ -125,6 +126,30 @@ async def _cancelled_by_signals(command: Coroutine[None, None, T]) -> T:
 def leaving() -> None:
     """All is done but to leave, which is what a signal would ask for: from here on the first one cancels nothing."""
     _ending.leaving = True
+
+
+async def to_the_end(do: Callable[[], Coroutine[Any, Any, Any]], late: str, patience: float, *, came: bool) -> bool:
+    """Do what may not be left half-way, also where a signal comes meanwhile; returns whether one `came` by now.
+
+    A writer that is left by a cancellation aborts what it has published, so acknowledgements are awaited all the same.
+    After a signal `do` is called again, as it waits for something that goes on by itself, and for at most `patience`
+    seconds; then raises `TimedOut` with the words `late`.
+    """
+    import asyncio
+
+    if not came:
+        try:
+            await do()
+            return False
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+    try:
+        async with asyncio.timeout(patience):
+            await do()
+    except TimeoutError:
+        raise TimedOut(late) from None
+    return True
 
 
 @contextlib.contextmanager

@@ -55,13 +55,13 @@ async def watched(session: Unanswered, stream: str, because: Callable[[], Awaita
     Time in which this process stood still does not count.
     """
     loop = asyncio.get_running_loop()
-    before, since, told, said, looked = None, loop.time(), 0.0, "", loop.time()
+    before, since, asked, reason, looked = None, loop.time(), 0.0, "", loop.time()
     while True:
         await asyncio.sleep(LOOK_EVERY)
         now, state = loop.time(), session.unanswered
         stood_still, looked = now - looked > STOOD_STILL, now
         if state is None or state != before:
-            before, since, told, said = state, now, 0.0, ""
+            before, since, asked, reason = state, now, 0.0, ""
         elif stood_still:
             since = now
         elif now - since >= patience:
@@ -71,14 +71,14 @@ async def watched(session: Unanswered, stream: str, because: Callable[[], Awaita
                 continue  # an answer came meanwhile
             session.fail(TimedOut(f"no publisher of {stream} has confirmed anything for {patience:g} s: {why}"))
             return
-        elif now - since >= SAY_AFTER and now - told >= SAY_AFTER:
-            told, why = now, await because()
+        elif now - since >= SAY_AFTER and now - asked >= SAY_AFTER:
+            asked, why = now, await because()
             looked = loop.time()
             if session.unanswered != state:
                 continue
-            if why != said:  # not again because it lasts
+            if why != reason:  # not again because it lasts
                 note(f"waiting for the publishers of {stream}, at most {patience:g} s: {why}")
-            said = why
+            reason = why
 
 
 async def _why(stream: str, url: str | None) -> str:
