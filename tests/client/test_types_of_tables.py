@@ -357,6 +357,9 @@ def test_a_cast_that_keeps_each_value_is_made() -> None:
         ("list<string>", plain(pa.list_view(pa.string_view()), ["a"])),
         ("string", dictionary(pa.array(["a"]).cast(pa.string_view()))),
         ("list<int64>", plain(pa.list_(pa.int32(), 2), [1, None])),
+        ("list<float64>", pa.nulls(2)),
+        ("list<list<float32>>", pa.array([[None], None])),
+        ("struct<a: list<float32>>", pa.array([{"a": None}])),
     ):
         found = through(pa.table({"x": array}), "arrow", declared(kind))["x"]
         assert str(values(found)) == str(values(pa.chunked_array([array])))  # NaN is no equal of itself
