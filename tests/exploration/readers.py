@@ -147,7 +147,7 @@ class Reader:
         wanted, promised = self.resumed
         named = ALL if cursor.topics is None else Topics(filter(cursor.topics.wants, ALL))
         assert named == wanted, f"F9: {set(wanted)} was wanted, and the cursor says {set(named)}"
-        self.widenings, carried = promised.resumed(wanted, ALL)
+        self.widenings, carried = promised.resumed(wanted, ALL, topics)
         self.topics, self.arrived = topics, frozenset()
         self.always &= self.widenings.always(carried) & topics
         self.widenings.change(carried, topics)

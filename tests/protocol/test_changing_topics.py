@@ -430,6 +430,23 @@ def test_a_cursor_from_amid_a_change_is_resumed_with_less_and_with_more(wire_up)
 
 
 @pytest.mark.rule("F9")
+def test_what_a_cursor_says_of_topics_that_are_not_wanted_there_any_more_does_not_count_later(wire_up):
+    """Wanted again, they are new: each segment judges them, by where it begins."""
+    stream = Stream(wire_up)
+    stream.publish(7, b"a", b"b")
+    stream.change(BOTH)
+    cursor = Cursor.from_json(stream.reader.machine.cursor().to_json())
+    assert cursor.new_topics == (NewTopics(cursor.new_topics[0].kept, (8,)),)
+    stream.wiring.readers.clear()
+    resumed = stream.wiring.reader(None, topics=A, cursor=cursor)
+    assert resumed.machine.change(BOTH)
+    for segment, position in cursor.positions.items():
+        resumed.join(segment, position, topics=BOTH, **stream.options)
+    stream.writer.advance(8)
+    assert resumed.epochs() == [(7, [b"a0", b"a1", b"b0", b"b1"])]
+
+
+@pytest.mark.rule("F9")
 def test_a_cursor_of_too_many_topics_is_resumed_with_the_same_ones_only(wire_up):
     many = TopicFilter([b"%05d" % n for n in range(MAX_TOPICS // 5)])
     stream = Stream(wire_up, many)

@@ -124,7 +124,7 @@ class Life:
         if memory.partial:
             memory.always &= topics
             return
-        self.widenings, carried = before.resumed(topics, ALL)
+        self.widenings, carried = before.resumed(topics, ALL, memory.topics)
         memory.always &= self.widenings.always(carried)
         self.widenings.change(carried, memory.topics)
 

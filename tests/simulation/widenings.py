@@ -47,11 +47,12 @@ class Widenings:
             self.all.append(Widened(before & after, after, set(self._segments)))
         return before
 
-    def resumed(self, wanted: Topics, everything: Topics) -> "tuple[Widenings, Topics]":
+    def resumed(self, wanted: Topics, everything: Topics, goes_on: Topics) -> "tuple[Widenings, Topics]":
         """Those of a life that resumes from a cursor, which was taken now, while `wanted` was wanted.
 
         With the topics that this life had from the start, or will have as every segment has said: what it does not yet
-        know of new topics is judged again where it resumes (F9).
+        know of new topics is judged again where it resumes (F9). So are new topics of which the other life, which
+        begins with `goes_on`, wants none: if it comes to want them, they are new to it.
         """
         made = Widenings(self._segments)
         for each in self.all:
@@ -59,7 +60,8 @@ class Widenings:
                 wanted &= each.before
             else:
                 before = each.before | (everything - wanted)
-                made.all.append(Widened(before, each.after, set(), list(each.standings)))
+                if not goes_on <= before:
+                    made.all.append(Widened(before, each.after, set(), list(each.standings)))
         return made, wanted
 
     def always(self, topics: Topics) -> Topics:

@@ -42,6 +42,8 @@ class _Ending:
         self.number: signal.Signals | None = None
         self.at = 0.0
         self.task: asyncio.Task[Any] | None = None
+        self.asked = False
+        """Whether the task is to be cancelled, and has not been: the loop has not come to that, or it was over."""
         self.leaving = False
 
 
@@ -60,7 +62,7 @@ def ending() -> Iterator[None]:
     The first cancels what `run` runs, or raises `EndedBySignal` where nothing runs. A second one ends the process as if
     it were not handled. One that is ignored, as by nohup, stays ignored.
     """
-    _ending.number = None
+    _ending.number, _ending.asked = None, False
     if threading.current_thread() is not threading.main_thread():  # only there may they be handled
         yield
         return
@@ -82,30 +84,32 @@ def _handle(number: int, _: FrameType | None) -> None:
             os.kill(os.getpid(), number)
         return
     _ending.number, _ending.at = signal.Signals(number), time.monotonic()
-    if _ending.task is None or _ending.task.done():
+    if (task := _ending.task) is None or task.done():
         raise EndedBySignal
-    if not _ending.leaving:
-        _ending.task.cancel()
-    _ending.task.get_loop().call_soon_threadsafe(_say_if_slow)  # it also wakes the loop
+    _ending.asked = not _ending.leaving
+    task.get_loop().call_soon_threadsafe(_cancel, task, _ending.number)  # it also wakes the loop
 
 
-def _say_if_slow() -> None:
-    import asyncio  # here and below: `epochal --help` needs no event loop
-
-    loop, number = asyncio.get_running_loop(), _ending.number
-    if number is not None:
-        words = f"still ending in order after {number.name}; another one ends it at once"
-        loop.call_later(PATIENCE, note, words)
+def _cancel(task: "asyncio.Task[Any]", number: signal.Signals) -> None:
+    """In a turn of its own: amid a callback, a cancellation would end a future that this is about to set."""
+    _ending.asked = _ending.asked and not task.cancel()
+    task.get_loop().call_later(
+        PATIENCE, note, f"still ending in order after {number.name}; another one ends it at once"
+    )
 
 
 def run(command: Coroutine[None, None, T]) -> T:
     """Run a coroutine to its end in an event loop of its own.
 
-    Raises `EndedBySignal` where a signal has cancelled it, unless it catches that and ends in another way.
+    Raises `EndedBySignal` where a signal has cancelled it, unless it catches that and ends in another way; also where
+    one came so late that there was nothing to cancel.
     """
-    import asyncio
+    import asyncio  # here and below: `epochal --help` needs no event loop
 
-    return asyncio.run(_cancelled_by_signals(command))
+    found = asyncio.run(_cancelled_by_signals(command))
+    if _ending.asked:
+        raise EndedBySignal
+    return found
 
 
 async def _cancelled_by_signals(command: Coroutine[None, None, T]) -> T:
@@ -125,7 +129,7 @@ async def _cancelled_by_signals(command: Coroutine[None, None, T]) -> T:
 
 def leaving() -> None:
     """All is done but to leave, which is what a signal would ask for: from here on the first one cancels nothing."""
-    _ending.leaving = True
+    _ending.leaving, _ending.asked = True, False
 
 
 async def to_the_end(do: Callable[[], Coroutine[Any, Any, Any]], late: str, patience: float, *, came: bool) -> bool:
