@@ -245,6 +245,11 @@ class Node:
         """Whether the loop does not run."""
         return bool(self._stalled_until)
 
+    @property
+    def serves(self) -> bool:
+        """Whether it answers joins: it may wait for the writers of the life before (E11)."""
+        return self.up and not self.stalled and self._gathering is None
+
     def last_record(self) -> Callable[[], object]:
         """What the next incarnation is to begin with, made now; to be called as it gets to the catalog."""
         record, incarnation = self.publisher.record(final=True), self.publisher.incarnation

@@ -167,7 +167,9 @@ class Life:
 
     def _judge_widening(self) -> None:
         """F8: where nothing goes wrong any more, each publisher soon says from where on new topics come."""
-        if not (self.world.calm and self.machine.ready and self.machine.widening):
+        served = all(node.serves for node in self.nodes.values())
+        reads = not any(link.paused for link in self.links)
+        if not (self.world.calm and served and reads and self.machine.ready and self.machine.widening):
             self._widening_since = self.world.now
         elif self.world.now - self._widening_since > SOON * (1 + 2 * self.scenario.relays + self.scenario.tells_first):
             raise Violation(f"F8: {self.memory.name} waits for its new topics since {self._widening_since:.3f}")
@@ -180,6 +182,7 @@ class Life:
 
     def resume(self) -> None:
         """Read again."""
+        self._widening_since = self.world.now  # a join that was answered meanwhile, in vain, begins again
         for link in self.links:
             link.resume()
 
@@ -424,7 +427,7 @@ class Link:
         self._incarnation = 0
         self._connections: tuple[Connection, Connection] | None = None
         self._follower: Follower | None = None
-        self._paused = False
+        self.paused = False
         self.world.after(self.world.between(0.001, 0.2), self._connect)
 
     def _connect(self) -> None:
@@ -446,7 +449,7 @@ class Link:
         events.on_client = lambda frames: self._pushed(follower, frames)
         requests.on_client = lambda frames: self._answered(follower, frames)
         events.on_lost = requests.on_lost = lambda: self._lost(follower)
-        if self._paused:
+        if self.paused:
             self.pause()
         self._act(follower)
 
@@ -563,14 +566,14 @@ class Link:
 
     def pause(self) -> None:
         """Stop reading pushes."""
-        self._paused = True
+        self.paused = True
         if self._follower is not None and self._connections is not None:
             self._follower.pause()
             self._connections[0].pause()
 
     def resume(self) -> None:
         """Read again."""
-        self._paused = False
+        self.paused = False
         if self._follower is not None and self._connections is not None:
             self._follower.resume(self.world.now)
             self._connections[0].resume()
