@@ -18,7 +18,7 @@ from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Reached, Rejoined
+from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Moved, Reached, Rejoined
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
@@ -116,7 +116,7 @@ class Reader:
         for report in reports:
             if isinstance(report, Began):
                 self._at = m.Position(report.incarnation, report.state.seq)
-            elif not isinstance(report, Broke | Reached | Rejoined):
+            elif not isinstance(report, Broke | Reached | Rejoined | Moved):
                 self._at = self._at._replace(seq=report.seq)
                 self.seqs.append(report.seq)
         self._news.set()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -27,6 +28,40 @@ def whole(epoch: epochal.Epoch | epochal.EpochAborted) -> tuple[Any, list[Any]]:
 async def times(subscription: epochal.Subscription) -> list[Any]:
     async with subscription as sub:
         return [epoch.time async for epoch in sub.epochs()]
+
+
+@modes
+@pytest.mark.rule("E13", "E16", "E20")
+async def test_a_time_without_records_takes_nothing_from_who_comes_back(services, mode: dict[str, Any]) -> None:
+    """A weekend of advances, all of which retention has removed: every form goes on with what comes after it."""
+    stream = await services.stream(history={"retention": {"mode": "none"}})
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
+        async with client.subscribe(stream) as sub:  # pushed: with nothing kept, who only pulls is too late for a batch
+            await sub.ready.wait()
+            at = await writer.append(3, ["friday"])
+            await writer.advance(4)
+            assert whole(await anext(sub.epochs())) == (3, ["friday"])
+            cursor = sub.cursor()
+        async with asyncio.timeout(PATIENCE), client.subscribe(stream) as sub:
+            await sub.ready.wait()
+            for time in range(5, 1501):
+                writer.advance_nowait(time)
+            async for event in sub.events():
+                if isinstance(event, epochal.FrontierChanged) and event.frontier == (1500,):
+                    break
+        async with asyncio.timeout(PATIENCE), AsyncExitStack() as entered:
+            forms = (cursor, "time:3", "frontier:[4]", f"seq:{at.seq + 1}", f'cut:{{"0":{at.seq}}}')
+            back = [await entered.enter_async_context(client.subscribe(stream, since=each, **mode)) for each in forms]
+            for sub in back:
+                await sub.ready.wait()
+                assert sub.saw_whole(700)
+            if not mode:
+                await writer.append(1500, ["monday"])
+                await writer.finish()
+                assert [[whole(each) async for each in sub.epochs()] for sub in back] == [[(1500, ["monday"])]] * 5
+        for since in ("time:2", "frontier:[3]", "seq:-1"):
+            with pytest.raises(HistoryTruncated):
+                await times(client.subscribe(stream, since=since, **mode))
 
 
 @modes

@@ -64,6 +64,7 @@ class FixedLog:
             if isinstance(event, m.Data):
                 self.data.setdefault(event.time, []).append(event)
         log = Log(segment, 1, frozenset((0,)), events=self.events)
+        self.log = log
         self.standings: list[Standing] = [log.standing(seq) for seq in range(-1, len(self.steps))]
         """By the number of events."""
 

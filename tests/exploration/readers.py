@@ -21,7 +21,7 @@ from tests.simulation.widenings import Widenings, agrees
 from epochal.errors import CursorError, HistoryTruncated
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, EpochWasAborted, Reached, Rejoined
+from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, EpochWasAborted, Moved, Reached, Rejoined
 from epochal.protocol.subscriber.epoch_state import OpenEpoch
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time
@@ -84,6 +84,8 @@ class Reader:
                     self.machine.rejoined(segment, told)
                 case Reached():
                     self.machine.reached(segment, told.seq)
+                case Moved():
+                    self._moved(log, told)
                 case Broke(error):
                     self._broke(log, error)
                 case _:
@@ -97,7 +99,9 @@ class Reader:
         assert agrees(began.state, standing), f"E14: begins with {began.state}; it was {standing}"
         if began.gap:
             known = self.machine.position(segment)
-            assert not log.is_kept, f"I2: a gap after {known}, which is retained"
+            unknown = began.incarnation != known.incarnation
+            lost = not log.is_kept and (unknown or log.log.quiet_since(began.state.seq) > known.seq)
+            assert lost, f"I2: a gap after {known}, which is retained, or nothing after it was lost"
             self.torn |= {time for time in self.arrived if reached(self.frontier, time)}
             self.rejoined = frozenset(filter(standing.admits, self.rejoined))
         elif began.filters:
@@ -118,6 +122,13 @@ class Reader:
         if isinstance(event, m.Data):
             self.arrived |= {event.time}
         self.machine.event(log.segment, event)
+
+    def _moved(self, log: FixedLog, moved: Moved) -> None:
+        """Only the frontier moved in the events that are gone (E13)."""
+        known, there = self.machine.position(log.segment), log.standings[moved.seq + 1]
+        right = log.log.quiet_since(moved.seq) <= known.seq and there.lower == frozenset(moved.lower)
+        assert right, f"E13: {moved} after {known}"
+        self.machine.event(log.segment, moved)
 
     def _look(self) -> None:
         """The merged frontier never goes back (E17)."""
@@ -252,7 +263,7 @@ def _standing(log: FixedLog, told: Began | Rejoined, *, relayed: bool) -> Standi
     F14: a relay may know more times as active than are, but only such as have begun; and it knows all that have begun
     of the topics for which it is asked.
     """
-    there = log.standings[told.state.seq + 1]
+    there = log.log.begins(told.state.seq, told.state.lower)  # or where a lull began that is gone (E13)
     if not relayed:
         return there
     begun = [event for event in log.events[: told.state.seq + 1] if isinstance(event, m.Data)]

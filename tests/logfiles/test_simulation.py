@@ -19,7 +19,7 @@ import pytest
 from tests.scale import LONG
 from tests.seeds import fresh_seed
 from tests.simulation import Report, SimulationFailed, __main__, simulate
-from tests.simulation.disk import Disk, doubted, events_of
+from tests.simulation.disk import Checkpoint, Disk, checkpoint_of, doubted, events_of
 from tests.simulation.world import World
 
 from epochal.errors import LogError, LogFailed
@@ -89,7 +89,7 @@ class Files(Disk):
         self.incarnations = list(with_incarnation(log.incarnations, incarnation, log.last + 1))
         if found is None:
             return None
-        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine)
+        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine, found.checkpoint.quiet_since)
         for frame in found.frames:
             restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
         if found.torn:
@@ -116,7 +116,7 @@ class Files(Disk):
                 events=[part for event in events for part in entry(event)], relaxed=self.relaxed,
             )  # fmt: skip
         self._publisher, self._vouched = publisher, False
-        publisher.history.archived = self.log.first
+        publisher.history.archive(*self.log.start)
         return effects
 
     def die(self) -> None:
@@ -165,15 +165,15 @@ class Files(Disk):
 
     # ---- writing ----
 
-    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[SegmentState, bytes] | None:
+    def next_checkpoint(self, publisher: SegmentPublisher) -> Checkpoint | None:
         """When the file is over its size or age."""
-        return (publisher.state(), encode_notes(publisher.checkpoint())) if self.log.roll_due else None
+        return checkpoint_of(publisher) if self.log.roll_due else None
 
     def write(
         self,
         events: Sequence[m.Event],
         notes: Sequence[Note],
-        checkpoint: tuple[SegmentState, bytes] | None,
+        checkpoint: Checkpoint | None,
         *,
         sync: bool,
     ) -> None:
@@ -191,7 +191,7 @@ class Files(Disk):
             log.roll(LogCheckpoint(*checkpoint))
             if log.retain():
                 self._seen.add("removed")
-        publisher.history.archived = log.first
+        publisher.history.archive(*log.start)
 
     def sync(self) -> None:
         """What a tick does between commits, once the incarnation has begun."""
@@ -233,7 +233,7 @@ class Files(Disk):
 
 
 def _checkpoint(publisher: SegmentPublisher) -> LogCheckpoint:
-    return LogCheckpoint(publisher.state(), encode_notes(publisher.checkpoint()))
+    return LogCheckpoint(*checkpoint_of(publisher))
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from epochal.protocol.log.frames import (
     recover,
     scan,
 )
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import Lull, SegmentState
 
 STATE = SegmentState(6, ((0, 1), (1, 0)), ((2, 2),), ((3, 1),))
 HEADER = encode_header("uid", "0", LogCheckpoint(STATE, b"machine"), ((1, 0), (3, 5)), created=99, salt=b"saltsalt")
@@ -95,6 +95,16 @@ def test_a_header_is_read_back() -> None:
     assert header.checkpoint == LogCheckpoint(STATE, b"machine")
     assert header.incarnations == ((1, 0), (3, 5))
     assert header.length == len(HEADER)
+
+
+@pytest.mark.rule("E13")
+def test_a_header_says_since_when_only_the_frontier_had_moved() -> None:
+    since = SegmentState(3, (2,), (4,), (5,), (1,))
+    kept = LogCheckpoint(STATE, b"machine", since)
+    header = decode_header(encode_header("uid", "0", kept, (), created=99, salt=b"saltsalt"))
+    assert header.checkpoint == kept
+    assert kept.lull == Lull(since, STATE.seq, STATE.lower)
+    assert decode_header(HEADER).checkpoint.lull == Lull(STATE, STATE.seq, STATE.lower), "none"
 
 
 def test_a_header_cut_anywhere_is_seen() -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from epochal.errors import Unavailable
 from epochal.protocol import messages as m
-from epochal.protocol.log.history import History, empty_state
-from epochal_publisher.segments.follower import HistoryFollower
+from epochal.protocol.log.history import History, SegmentState, empty_state
+from epochal.protocol.messages import Position
+from epochal_publisher.http.errors import EventsTruncated
+from epochal_publisher.segments.follower import HistoryFollower, NamedPlace, PassedLull
 
 
 def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> HistoryFollower:
@@ -34,6 +36,30 @@ async def test_a_reader_behind_what_is_gone_does_not_wait_in_a_circle_for_what_m
     follower = reader(3, max_bytes=250, told=0)
     with pytest.raises(Unavailable):
         await follower.next(10, 1000)
+
+
+@pytest.mark.rule("E13")
+async def test_a_reader_that_was_slower_than_retention_and_lost_only_progress_is_told_to_ask_again() -> None:
+    follower = reader(1)
+    history = follower.served.publisher.history
+    for seq in range(1, 5):
+        history.append(m.Frontier(seq, seq - 1, ((seq - 1, -1), (seq, 1))), 0.0)
+    history.append(m.Aborted(5, 4, (9,)), 0.0)
+    history.append(m.Frontier(6, 5, ((4, -1), (12, 1))), 0.0)
+    history.append(m.Frontier(7, 6, ((12, -1), (13, 1))), 0.0)
+    follower.served.published_seq = 7
+    history.trim(61.0)
+    follower.at = 4
+    with pytest.raises(EventsTruncated):
+        await follower.next(10, 10**6)
+    follower.at = 5
+    with pytest.raises(PassedLull):
+        await follower.next(10, 10**6)
+    assert follower.at == 7
+    state = await follower.open(Position(1, 6))
+    assert (follower.at, state) == (7, SegmentState(7, (13,), (), (9,))), "also what the frontier has passed since"
+    assert await follower.open(NamedPlace.START) == state
+    assert await follower.open(Position(1, 7)) == SegmentState(7, (13,), (), ())
 
 
 @pytest.mark.rule("E9")

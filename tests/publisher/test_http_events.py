@@ -208,6 +208,25 @@ def test_what_is_gone_is_said_to_be_gone_and_where_to_go_on(start: Any, wires: A
     assert get(publisher, "since=0.5")[0] == 410, "of an incarnation that nobody knows of"
 
 
+@pytest.mark.rule("E13", "Q2")
+def test_where_only_moves_of_the_frontier_are_gone_the_answer_goes_on_with_the_state(
+    start: Any, wires: Any, wait_until: Any
+) -> None:
+    stream, publisher = start(history={"retention": {"mode": "none"}})
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(0, bytes(10))
+    for held in (1, 2, 9):
+        writer.advance(held)
+    wait_until(lambda: lines(publisher, "since=now")[0]["lower"] == [9])
+    (opening,) = lines(publisher, "since=1.1")
+    last = opening["position"][1]
+    assert (opening["lower"], opening["active"], opening["aborted"]) == ([9], [], [])
+    assert lines(publisher, "since=1.0") == lines(publisher, "since=start") == lines(publisher, f"since=1.{last}")
+    status, body = get(publisher, "since=1.-1")
+    assert (status, json.loads(body)["code"]) == (410, "history_truncated"), "the batch is gone"
+
+
 @pytest.mark.parametrize(
     ("query", "path"),
     [

@@ -9,12 +9,12 @@ import pytest
 
 from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
-from epochal.logfiles import SegmentLog
+from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import entry
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import Lull, SegmentState
 from epochal.protocol.publisher.effects import Log, ReadLog, Reply
 from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.limits import PublisherSettings
@@ -22,7 +22,7 @@ from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter
 from epochal.service import filesystems
-from epochal_publisher.segments.store import SegmentStore, SegmentStores
+from epochal_publisher.segments.store import SegmentStore, SegmentStores, _checkpoint
 from epochal_publisher.settings import Settings
 
 
@@ -136,6 +136,36 @@ def test_what_was_aborted_stays_so_when_all_that_is_left_of_it_is_the_head_of_a_
         assert isinstance(refused, m.AppendRefused)
         assert refused.code == "epoch_aborted"
         assert log.last == 1
+
+
+@pytest.mark.rule("E13")
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_log_knows_of_what_retention_removed_whether_it_was_progress_alone(tmp_path: Path, restart: bool) -> None:
+    """Through restarts too: each file begins with the state since which only the frontier had moved."""
+    settings = LogSettings(max_bytes=1)
+    log = SegmentLog.open(tmp_path, "uid", "0", instance="i", settings=settings)
+    life = Life(log, 1)
+    life.told(m.Open(1, "uid", "0", "w", 1, None, None), append(0))
+    batch, held = life.publisher.state(), 0
+    for file in range(1, 4):
+        for _ in range(2):
+            held += 1
+            life.told(m.Hold(held, "0", (held,)))
+        if restart and file == 2:
+            log.close()
+            log = SegmentLog.open(tmp_path, "uid", "0", instance="i", settings=settings)
+            assert log.start == (2, Lull(batch, 2, (2,))), "as the file says"
+            life = Life(log, 2)
+            life.told(m.Open(1, "uid", "0", "w", 1, None, m.Resume(0, (held,), ())))
+        log.roll(_checkpoint(life.publisher))
+        assert log.retain() == 1
+        assert log.start == (2 * file, Lull(batch, 2 * file, (2 * file,)))
+    life.told(append(1)._replace(time=held))
+    log.roll(_checkpoint(life.publisher))
+    assert log.retain() == 1
+    now = life.publisher.state()
+    assert log.start == (7, Lull(now, 7, now.lower)), "a batch is gone"
+    log.close()
 
 
 @pytest.mark.rule("E2", "E11")

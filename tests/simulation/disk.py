@@ -5,6 +5,7 @@ The simulated counterpart of log files. Only their promises count here.
 
 from collections.abc import Sequence
 from math import inf
+from typing import TypeAlias
 
 from tests.simulation.world import World
 
@@ -19,12 +20,16 @@ ROLL = 0.02
 """How often an entry is followed by a new log file."""
 
 
+Checkpoint: TypeAlias = tuple[SegmentState, bytes, SegmentState | None]
+"""What a new file begins with: the state, the notes, and since when only the frontier had moved."""
+
+
 class Disk:
     """Entries after a checkpoint, and all events ever written."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._checkpoint: tuple[SegmentState, bytes] | None = None
+        self._checkpoint: Checkpoint | None = None
         self._entries: list[tuple[list[m.Event], bytes]] = []
         self._events: list[m.Event] = []
         self._unsynced = 0
@@ -74,18 +79,18 @@ class Disk:
         publisher.history.archived = m.NOTHING_YET
         if self._checkpoint is None:
             self._start = publisher.state()
-            self._checkpoint = publisher.state(), encode_notes(publisher.checkpoint())
+            self._checkpoint = checkpoint_of(publisher)
         return effects
 
-    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[SegmentState, bytes] | None:
+    def next_checkpoint(self, publisher: SegmentPublisher) -> Checkpoint | None:
         """The checkpoint of a new file, if one should begin after what was just taken."""
-        return (publisher.state(), encode_notes(publisher.checkpoint())) if self._world.chance(ROLL) else None
+        return checkpoint_of(publisher) if self._world.chance(ROLL) else None
 
     def write(
         self,
         events: Sequence[m.Event],
         notes: Sequence[Note],
-        checkpoint: tuple[SegmentState, bytes] | None,
+        checkpoint: Checkpoint | None,
         *,
         sync: bool,
     ) -> None:
@@ -145,6 +150,11 @@ class Disk:
         for event in self._events[: seq + 1]:
             apply(progress, event)
         return SegmentState.of(seq, progress)
+
+
+def checkpoint_of(publisher: SegmentPublisher) -> Checkpoint:
+    """The checkpoint of a file that begins with what was just taken."""
+    return publisher.state(), encode_notes(publisher.checkpoint()), publisher.quiet_since
 
 
 def doubted(publisher: SegmentPublisher) -> tuple[list[PublisherEffect], Log | None]:

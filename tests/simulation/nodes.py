@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from tests.simulation.catalog import Catalog, Grant
-from tests.simulation.disk import Disk, events_of
+from tests.simulation.disk import Checkpoint, Disk, events_of
 from tests.simulation.gathering import Gathering
 from tests.simulation.links import Connection, Socket
 from tests.simulation.liveness import Liveness
@@ -24,7 +24,6 @@ from tests.simulation.world import Act, World
 from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import (
@@ -102,7 +101,7 @@ class Node:
         self._disk = make_disk(world, segment) if scenario.durable else None
         if self._disk is not None:
             self._disk.relaxed = scenario.interval
-        self._checkpoint: tuple[SegmentState, bytes] | None = None
+        self._checkpoint: Checkpoint | None = None
         self._committing: list[PublisherEffect] | None = None
         """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
         self.start()

@@ -177,6 +177,16 @@ class Log:
         """Whether this incarnation has completed `time`, and began before it."""
         return reached(self.start, time) and not reached(self.lower, time) and not self.is_aborted(time)
 
+    def quiet_since(self, seq: int) -> int:
+        """The last event up to `seq` that is a batch or an abort; since then only the frontier moved (E13)."""
+        earlier = (event.seq for event in reversed(self.events) if event.seq <= seq and type(event) is not m.Frontier)
+        return next(earlier, m.NOTHING_YET)
+
+    def begins(self, seq: int, lower: Iterable[Time]) -> Standing:
+        """How it stood where a reader begins: after event `seq`, or where the lull began in which that is (E13)."""
+        there = self.standing(seq)
+        return there if frozenset(lower) == there.lower else self.standing(self.quiet_since(seq))
+
     def standing(self, seq: int) -> Standing:
         """The state just after event `seq`, from the start on, event by event."""
         lower, active, aborted = set(self.start), set[Time](), set[Time]()
@@ -235,11 +245,12 @@ class Oracle:
     def may_be_gone(self, log: Log, position: m.Position, now: float) -> bool:
         """Whether `log` may no longer have the events after `position` (I2, E10, E13).
 
-        They were in a memory or on a volume that is lost, or are more than what must be kept.
+        They were in a memory or on a volume that is lost, or are more than what must be kept. Where only the frontier
+        moved, nothing is gone but its moves, and the publisher says where it is by now.
         """
         if not log.knows(position.incarnation) and not (position.seq == m.NOTHING_YET and self._is_first(log)):
             return True
-        return log.survived(position) < log.retention.kept_behind(now)
+        return log.survived(position) < log.quiet_since(log.retention.kept_behind(now))
 
     def _is_first(self, log: Log) -> bool:
         """Whether a memory without a record of anything began after lives in which nothing had happened (E11)."""
@@ -254,7 +265,7 @@ class Oracle:
 
         What is aborted there may have been under way when the publisher answered.
         """
-        there, wanted = log.standing(log.retention.kept_behind(now)), tuple(wanted)
+        there, wanted = log.standing(log.quiet_since(log.retention.kept_behind(now))), tuple(wanted)
         over = not all(reached(there.lower, time) for time in wanted)
         return over or any(reached(wanted, time) for time in there.active | there.aborted | there.below)
 

@@ -31,6 +31,7 @@ from epochal.protocol.subscriber.effects import (
     FrontierMoved,
     GapFound,
     Happened,
+    Moved,
     Reached,
     Rejoined,
     Request,
@@ -221,7 +222,7 @@ class Life:
         self._incarnations[segment] = began.incarnation
         self.memory.torn |= {time for time, payloads in self._arrived_at.items() if payloads & self.oracle.lost}
         log = self.oracle.log_of(segment, began.incarnation)
-        standing = log.standing(began.state.seq)
+        standing = log.begins(began.state.seq, began.state.lower)
         if relayed:
             standing = self._as_relays_know(began.state, standing)
         if not agrees(began.state, standing):
@@ -240,7 +241,7 @@ class Life:
 
     def _judge_start(self, log: Log, seq: int) -> None:
         """It asked for all that there is, or for all that its times reach."""
-        kept_behind = log.retention.kept_behind(self.world.now)
+        kept_behind = log.quiet_since(log.retention.kept_behind(self.world.now))
         if self.memory.wanted is not None:
             self.world.counts["skipped"] += seq > m.NOTHING_YET
         elif seq > kept_behind:
@@ -254,11 +255,26 @@ class Life:
     def event(self, segment: str, event: m.Event) -> None:
         """The next event of a segment."""
         known = self.machine.position(segment)
-        if event.seq != known.seq + 1 and (event.seq <= known.seq or self.memory.topics == ALL == self.memory.always):
+        lull = type(event) is m.Frontier and self._log(segment, known).quiet_since(event.seq) <= known.seq  # of a relay
+        hole = event.seq != known.seq + 1 and not lull
+        if event.seq <= known.seq or (hole and self.memory.topics == ALL == self.memory.always):
             raise Violation(f"I2: {self.memory.name} is given event {event.seq} of {segment} after {known}")
         if type(event) is m.Data:
             self._arrived_at.setdefault(event.time, set()).add(event.payload)
         self.machine.event(segment, event)
+        self.look()
+
+    def _log(self, segment: str, position: m.Position) -> Log:
+        return self.oracle.log_of(segment, position.incarnation)
+
+    def moved(self, segment: str, moved: Moved) -> None:
+        """The frontier moved, and the events that said so are gone (E13): nothing else was among them."""
+        known = self.machine.position(segment)
+        self.world.count("lulls")
+        log = self._log(segment, known)
+        if log.quiet_since(moved.seq) > known.seq or log.standing(moved.seq).lower != frozenset(moved.lower):
+            raise Violation(f"E13: {self.memory.name} is given {moved} of {segment} after {known}")
+        self.machine.event(segment, moved)
         self.look()
 
     def look(self) -> None:
@@ -517,6 +533,8 @@ class Link:
                     self._broke(follower, told.error)
                 case Reached():
                     self.life.machine.reached(self.segment, told.seq)
+                case Moved():
+                    self.life.moved(self.segment, told)
                 case Rejoined():
                     self.life.rejoined(self.segment, told, relayed=self.relayed)
                 case _:

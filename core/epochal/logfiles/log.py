@@ -28,7 +28,7 @@ from epochal.logfiles.owner import LogOwner
 from epochal.logfiles.recovery import Recovery, recover_log
 from epochal.logfiles.retained_files import Retained
 from epochal.protocol.log.file_format import Incarnations, LogCheckpoint, with_incarnation
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import Lull, SegmentState
 
 _REPLAY_BYTES: Final = 2**20
 
@@ -176,6 +176,11 @@ class SegmentLog:
     def first(self) -> int:
         """The position before the first retained event: `read` works from here on; -1 for a whole log."""
         return self._retained.first
+
+    @property
+    def start(self) -> tuple[int, Lull | None]:
+        """`first`, and the lull that ends there (E13); None for that if the head of the file cannot be read."""
+        return self._retained.start
 
     @property
     def last(self) -> int:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_header
-from epochal.protocol.log.file_format import Damaged, Index
+from epochal.protocol.log.file_format import Damaged, Index, LogCheckpoint
 from epochal.protocol.log.frames import FRAME_HEAD, Frame, cut, is_sound, read_head, scan
-from epochal.protocol.log.history import SegmentState
 
 CHUNK = 256 * 1024
 """Bytes read at once where frames are small."""
@@ -68,9 +67,9 @@ class FileReader:
                 return frame
         return None
 
-    def state(self) -> SegmentState:
-        """The state before the file's first event. Raises `CorruptLog`."""
-        return read_header(self._disk, self._descriptor, self.file.path).checkpoint.state
+    def checkpoint(self) -> LogCheckpoint:
+        """What the file says of the state before its first event. Raises `CorruptLog`."""
+        return read_header(self._disk, self._descriptor, self.file.path).checkpoint
 
     def close(self) -> None:
         """Close the descriptor."""

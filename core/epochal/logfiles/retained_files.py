@@ -8,7 +8,7 @@ Sources: rules E13, Q2, Q3; docs/log.md.
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Final
 
@@ -16,8 +16,8 @@ from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_index
 from epochal.logfiles.log_reader import FileReader, LogBatch, LogCursor
-from epochal.protocol.log.file_format import Index
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.file_format import Index, LogCheckpoint
+from epochal.protocol.log.history import Lull, SegmentState
 from epochal.protocol.messages import NOTHING_YET
 
 PARKED: Final = 16
@@ -33,6 +33,7 @@ class Retained:
         self._disk = disk
         self._lock = Lock()
         self._files = list(files)
+        self._start = self._start_of(self._files)
         self._parked: OrderedDict[int, LogCursor] = OrderedDict()
         self._indexed: OrderedDict[LogFile, Index] = OrderedDict()
         self._closed = False
@@ -42,6 +43,12 @@ class Retained:
         """The position before the first retained event."""
         with self._lock:
             return self._first()
+
+    @property
+    def start(self) -> tuple[int, Lull | None]:
+        """The position before the first retained event, and the lull that ends there; None if that cannot be read."""
+        with self._lock:
+            return self._start
 
     @property
     def last(self) -> int:
@@ -62,13 +69,18 @@ class Retained:
 
     def add(self, file: LogFile, *, in_place: bool = False) -> None:
         """Add a file after the last one, or in its place."""
+        files = [*(self._files[:-1] if in_place else self._files), file]
+        start = self._start_of(files) if len(files) == 1 else self._start
         with self._lock:
-            self._files = [*(self._files[:-1] if in_place else self._files), file]
+            self._files, self._start = files, start
 
     def forget_oldest(self) -> None:
         """The first file is about to be removed; readers inside it can finish it."""
+        oldest, *files = self._files
+        start = self._start_of(files)
         with self._lock:
-            self._indexed.pop(self._files.pop(0), None)
+            self._files, self._start = files, start
+            self._indexed.pop(oldest, None)
 
     def read(self, after: int, max_events: int, max_bytes: int, until: int) -> LogBatch:
         """Events strictly after `after` and up to `until`, at least one (`LogCursor.take`)."""
@@ -126,11 +138,24 @@ class Retained:
     def _first(self) -> int:
         return self._files[0].base - 1 if self._files else NOTHING_YET
 
+    def _start_of(self, files: Sequence[LogFile]) -> tuple[int, Lull | None]:
+        """What `start` is with these files. Only the thread that writes changes them."""
+        if not files:
+            return NOTHING_YET, None
+        first = files[0].base - 1
+        try:
+            return first, self._checkpoint(files[0]).lull
+        except (CorruptLog, HistoryTruncated, OSError):
+            return first, None  # who reads there is told
+
     def _head(self, file: LogFile) -> SegmentState:
         """The state before a file's first event, as the file says."""
+        return self._checkpoint(file).state
+
+    def _checkpoint(self, file: LogFile) -> LogCheckpoint:
         reader = FileReader(self._disk, file, file.start, file.base)
         try:
-            return reader.state()
+            return reader.checkpoint()
         finally:
             reader.close()
 

@@ -261,6 +261,8 @@ class Since(NamedTuple):
     credit: int
     wanted: tuple[Time, ...] | None = None
     filter: Prefixes | None = None
+    lulls: bool = False
+    """Whether the answer may begin with a lull (E13); earlier clients ask for none."""
 
 
 class Credit(NamedTuple):
@@ -273,7 +275,8 @@ class Credit(NamedTuple):
 class Opening(NamedTuple):
     """Begins the answer to `Since`: the state just after `position`, where its events start (E13).
 
-    `below` as in `Snapshot`.
+    `below` as in `Snapshot`. With `lull`, the events after that up to event `lull` are gone; in them only the lower
+    frontier moved, to `moved_to`. Then the state is that where this began, which stands for all later ones up to there.
     """
 
     request: int
@@ -282,6 +285,8 @@ class Opening(NamedTuple):
     upper: tuple[Time, ...]
     aborted: tuple[Time, ...]
     below: tuple[Time, ...] = ()
+    lull: int = NOTHING_YET
+    moved_to: tuple[Time, ...] = ()
 
 
 class Chunk(NamedTuple):

@@ -286,7 +286,7 @@ class PublisherProcess:
             return
         error, server = future.exception(), served.server
         if isinstance(error, EpochalError):
-            served.publisher.history.archived = store.log.first
+            served.publisher.history.archive(*store.log.start)
             server.not_read(ask.peer, ask.request, error)
         elif error is not None:
             self.over.set_result(LogFailed(f"{error!r}"))

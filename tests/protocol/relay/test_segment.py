@@ -11,7 +11,7 @@ from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, Want
 from epochal.protocol.relay.run import Run
 from epochal.protocol.relay.segment import RelayedSegment, RelayLimits
 from epochal.protocol.relay.union import NOTHING
-from epochal.protocol.subscriber.effects import Began, Reached, Rejoined
+from epochal.protocol.subscriber.effects import Began, Moved, Reached, Rejoined
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
@@ -413,6 +413,23 @@ def test_what_it_has_it_answers(relay: Relay) -> None:
     assert opening[0].position == (2, 10)
     assert [event.seq for event in chunk[1:]] == [11, 13]
     assert (chunk[0].upto, chunk[0].last) == (13, True)
+
+
+@pytest.mark.rule("E13", "E24")
+def test_what_only_moved_the_frontier_and_is_gone_upstream_is_one_event_for_readers() -> None:
+    relay = Relay()
+    relay.reports(began(A))
+    at = relay.run.seq
+    (before,) = relay.run.state().lower
+    assert isinstance(before, int)
+    effects = relay.reports(Moved(at + 9, (before + 4,)))
+    moved = m.Frontier(at + 9, at, ((before, -1), (before + 4, 1)))
+    assert [each.message for each in effects if isinstance(each, Push)] == [moved]
+    assert (relay.run.seq, relay.run.state().lower) == (at + 9, (before + 4,))
+    assert relay.run.history.batch(at, 10, 10**6) == [moved], "also for who comes back"
+    assert relay.run.history.lull is None
+    assert not [each for each in relay.reports(Moved(at + 12, (before + 4,))) if isinstance(each, Push)]
+    assert relay.run.seq == at + 12
 
 
 @pytest.mark.rule("F10", "F15")

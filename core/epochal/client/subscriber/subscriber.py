@@ -425,7 +425,7 @@ class Subscription:
             elif type(report) is Rejoined:
                 machine.rejoined(segment, report)
             elif type(report) is not Broke:
-                machine.event(segment, report)  # type: ignore[arg-type]  # what is left are events
+                machine.event(segment, report)  # type: ignore[arg-type]  # what is left are events, and `Moved`
         if self._memory.check is not None:
             self._memory.check()
         if machine.ready and not self.ready.is_set():

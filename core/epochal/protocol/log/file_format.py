@@ -18,7 +18,7 @@ import google_crc32c
 import msgpack
 
 from epochal.errors import LocalProtocolError, LogMismatch
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import Lull, SegmentState
 
 FORMAT: Final = 1
 MAX_CHECKPOINT: Final = 64 * 2**20
@@ -52,6 +52,14 @@ class LogCheckpoint:
 
     state: SegmentState
     machine: bytes = b""
+    quiet_since: SegmentState | None = None
+    """The state since which only the frontier had moved; None if a batch or an abort was the last event (E13)."""
+
+    @property
+    def lull(self) -> Lull:
+        """The lull that ends here; an empty one if a batch or an abort was the last event."""
+        state = self.state
+        return Lull(state if self.quiet_since is None else self.quiet_since, state.seq, state.lower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,8 @@ def encode_header(
     stream: str, segment: str, checkpoint: LogCheckpoint, incarnations: Incarnations, *, created: int, salt: bytes
 ) -> bytes:
     """A header. `salt` is eight random bytes, so that no two files have the same seed. Raises `LocalProtocolError`."""
-    public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations])
+    quiet = [] if checkpoint.quiet_since is None else [_fields(checkpoint.quiet_since)]
+    public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations, *quiet])
     if len(public) + len(checkpoint.machine) > MAX_CHECKPOINT:
         raise LocalProtocolError(f"a checkpoint of more than {MAX_CHECKPOINT} bytes")
     head = _HEAD.pack(
@@ -150,8 +159,9 @@ def decode_header(data: bytes) -> FileHeader:
     if _crc(0, data[: _HEAD.size] + body) != crc:
         raise Damaged("the header does not have its checksum")
     *_, created, _, public, _ = _HEAD.unpack_from(data)
-    stream, segment, state, incarnations = _unpack(body[:public])
-    checkpoint = LogCheckpoint(SegmentState(*state), body[public:])
+    stream, segment, state, incarnations, *quiet = _unpack(body[:public])
+    quiet_since = SegmentState(*quiet[0]) if quiet else None
+    checkpoint = LogCheckpoint(SegmentState(*state), body[public:], quiet_since)
     return FileHeader(stream, segment, created, checkpoint, incarnations, length, _CRC.unpack(crc)[0])
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier, Position
@@ -63,6 +64,19 @@ class SegmentState:
         return tuple(UpperFrontier((*self.active, *self.below)))
 
 
+class Lull(NamedTuple):
+    """A stretch of a log in which only the frontier moved: from `since` up to event `seq`, to `lower` (E13).
+
+    Who has all up to some event of it needs nothing of the rest but `lower`. At that event, `since` stands for the
+    state: what it has under way or aborted besides is over, and a time that its frontier reaches and had no data there
+    has none in the lull either.
+    """
+
+    since: SegmentState
+    seq: int
+    lower: tuple[Time, ...]
+
+
 def apply(progress: Progress, event: Event) -> None:
     """Apply one event of the log to `progress`, as the publisher applied it."""
     match event:
@@ -72,6 +86,19 @@ def apply(progress: Progress, event: Event) -> None:
             progress.move(event.changes)
         case Aborted():
             progress.abort(event.times)
+
+
+def apply_in_lull(quiet_since: SegmentState | None, progress: Progress, event: Event) -> SegmentState | None:
+    """The same of an event after which a lull goes on, begins or is over; returns the state since which it lasts.
+
+    `quiet_since` is what the last call returned, None at a log's start.
+    """
+    if type(event) is not Frontier:
+        apply(progress, event)
+        return None
+    since = SegmentState.of(event.seq - 1, progress) if quiet_since is None else quiet_since
+    progress.move(event.changes)
+    return since
 
 
 class History:
@@ -86,6 +113,8 @@ class History:
         self._events: deque[tuple[float, Event]] = deque()
         self._checkpoints: deque[SegmentState] = deque([start])
         self._base = start.progress()
+        self._base_since: SegmentState | None = None
+        """The state since which only the frontier had moved where this begins; None if it was no frontier that did."""
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._last = start.seq
@@ -96,6 +125,8 @@ class History:
         """Whether it is known that no earlier incarnation had any event: who had none of theirs has lost nothing."""
         self.archived: int | None = None
         """The position before the first event that is kept on disk as well; None without a disk."""
+        self.archived_lull: Lull | None = None
+        """The lull that ends there, if the disk knows."""
         self.committed: int | None = None
         """The last committed event. Later ones are not on disk yet, so they are never dropped. None without a disk."""
 
@@ -126,6 +157,18 @@ class History:
         """The position before the first event that can still be read, from memory or from disk."""
         return self.truncated_at if self.archived is None else min(self.archived, self.truncated_at)
 
+    @property
+    def lull(self) -> Lull | None:
+        """The lull at the end of what is gone: up to `first`. None if it is not known whether there is one.
+
+        It is empty, with `since` at `first`, where a batch or an abort was the last event that is gone.
+        """
+        first = self.truncated_at
+        if self.archived is not None and self.archived <= first:
+            return self.archived_lull
+        since = SegmentState.of(first, self._base) if self._base_since is None else self._base_since
+        return Lull(since, first, tuple(self._base.lower.frontier))
+
     def end_of(self, incarnation: int) -> int | None:
         """The last event of `incarnation`, so far if it is the present one; None if nothing is known of it (E10).
 
@@ -145,6 +188,10 @@ class History:
             return NOTHING_YET if self.pristine and position.seq == NOTHING_YET else None
         return min(position.seq, end)
 
+    def archive(self, first: int, lull: Lull | None) -> None:
+        """The disk keeps the events after position `first`, where that lull ends."""
+        self.archived, self.archived_lull = first, lull
+
     def append(self, event: Event, now: float) -> None:
         """Retain one event, the direct follower of the last one. Drops what is then over the bounds."""
         self._events.append((now, event))
@@ -162,7 +209,7 @@ class History:
                 return
             _, event = self._events.popleft()
             self.bytes -= retained_size(event)
-            apply(self._base, event)
+            self._base_since = apply_in_lull(self._base_since, self._base, event)
 
     def since(self, seq: int) -> Iterator[Event]:
         """The events strictly after `seq`, in order (Q3); the caller has checked `seq >= truncated_at`."""

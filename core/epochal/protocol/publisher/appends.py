@@ -104,6 +104,7 @@ class AppendHandler:
         # Both are made as plain tuples: calling the NamedTuple takes twice as long.
         data = tuple.__new__(m.Data, (seq, seq - 1, time, append.topic, append.records, append.crc, payload, meta))
         history.append(data, log.now)
+        log.quiet_since = None
         log.effects.append(tuple.__new__(Push, (data,)))
         state.logged(number, seq, time, append.records, append.crc)
         if source is not None:

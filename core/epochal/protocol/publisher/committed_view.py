@@ -5,7 +5,7 @@ that holds what is not durable yet, however slow or full the disk is. What it em
 """
 
 from epochal.errors import EpochalError
-from epochal.protocol.log.history import History, SegmentState
+from epochal.protocol.log.history import History, Lull, SegmentState
 from epochal.protocol.messages import Event, Position
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
@@ -33,6 +33,11 @@ class CommittedHistory:
     def first(self) -> int:
         """The position before the first event that can still be had."""
         return self._history.first
+
+    @property
+    def lull(self) -> Lull | None:
+        """The lull that ends there (E13)."""
+        return self._history.lull
 
     @property
     def truncated_at(self) -> int:

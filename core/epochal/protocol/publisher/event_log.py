@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, Change, MutableAntichain
-from epochal.protocol.log.history import History, empty_state
+from epochal.protocol.log.history import History, SegmentState, empty_state
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.completion import SegmentCompletion
 from epochal.protocol.publisher.effects import PublisherEffect, Push, Reply
@@ -34,7 +34,7 @@ class EventLog:
 
     __slots__ = (
         "acks", "admitted", "completion", "effects", "held", "history", "horizon", "journal", "lags_since", "limits",
-        "now", "progress", "segment", "settings", "writers",
+        "now", "progress", "quiet_since", "segment", "settings", "writers",
     )  # fmt: skip
     # Slots, because it is used several times for each append.
 
@@ -70,6 +70,8 @@ class EventLog:
             max_bytes=kept if settings.memory_bytes is None else min(kept, settings.memory_bytes),
             max_age=settings.retention_age,
         )
+        self.quiet_since: SegmentState | None = None
+        """The state since which only the frontier has moved (E13); None if the last event was a batch or an abort."""
         self.effects: list[PublisherEffect] = []
         self.acks: dict[Connection, tuple[int, int, int, str]] = {}
         """By connection, the acknowledgement that was not sent yet: number, event, how many, writer."""
@@ -84,6 +86,7 @@ class EventLog:
         state = restored.state
         held = [time for writer in restored.writers for time in writer.held]
         self.progress = state.progress()
+        self.quiet_since = restored.quiet_since
         self.held = MutableAntichain([*restored.publisher.held, *held])
         self.history = self.history.empty_behind(state)
         self.history.committed = state.seq  # what is logged from here on is on no disk yet
@@ -93,6 +96,7 @@ class EventLog:
         """Begin an empty log at `lower`, with all of `lost` aborted: what the last incarnation had is known now."""
         committed = self.history.committed
         self.progress = Progress(lower, below=lost)
+        self.quiet_since = None
         self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
         self.history.committed = committed
         self.history.incarnations = [(incarnation, 0)]
@@ -134,6 +138,8 @@ class EventLog:
             if frontier == reported or not reported.reaches_all(frontier):
                 return
         changes = frontier.changes_from(reported)
+        if self.quiet_since is None:
+            self.quiet_since = SegmentState.of(self.seq, self.progress)
         self.progress.move(changes)
         self._append(m.Frontier(self.seq + 1, self.seq, tuple(changes)))
         self.limits.keep_only(self.progress.upper)
@@ -156,6 +162,8 @@ class EventLog:
         """Abort those of `times` that are neither complete nor aborted, and log that."""
         self.admitted.clear()
         fresh = self.progress.abort(times)
+        if fresh:
+            self.quiet_since = None
         for start in range(0, len(fresh), ABORTS_AN_EVENT):
             self._append(m.Aborted(self.seq + 1, self.seq, fresh[start : start + ABORTS_AN_EVENT]))
         self.limits.keep_only(self.progress.upper)

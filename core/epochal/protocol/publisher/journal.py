@@ -19,7 +19,7 @@ import msgpack
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.log.history import SegmentState, apply, retained_size
+from epochal.protocol.log.history import SegmentState, apply_in_lull, retained_size
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.writer_state import WriterState, fingerprint
 from epochal.protocol.times import Time
@@ -229,6 +229,8 @@ class Restored:
     publisher: PublisherIs
     writers: Sequence[WriterState]
     sizes: Mapping[Time, int]
+    quiet_since: SegmentState | None = None
+    """The state since which only the frontier has moved; None if the last event was a batch or an abort (E13)."""
 
 
 @dataclass(slots=True)
@@ -237,14 +239,15 @@ class Restoring:
 
     _progress: Progress
     _seq: int
+    _quiet_since: SegmentState | None = None
     _publisher: PublisherIs | None = None
     _writers: dict[str, WriterState] = field(default_factory=dict)
     _sizes: dict[Time, int] = field(default_factory=dict)
 
     @classmethod
-    def behind(cls, state: SegmentState, notes: bytes) -> "Restoring":
-        """Begin with a checkpoint: the state after an event, and the notes there."""
-        restoring = cls(state.progress(), state.seq)
+    def behind(cls, state: SegmentState, notes: bytes, quiet_since: SegmentState | None = None) -> "Restoring":
+        """Begin with a checkpoint: the state after an event, the notes there, since when only the frontier moved."""
+        restoring = cls(state.progress(), state.seq, quiet_since)
         restoring._note(decode_notes(notes), [], {})
         return restoring
 
@@ -259,7 +262,7 @@ class Restoring:
             if event.seq != self._seq + 1:
                 raise LocalProtocolError(f"event {event.seq} is in the log after event {self._seq}")
             self._seq = event.seq
-            apply(self._progress, event)
+            self._quiet_since = apply_in_lull(self._quiet_since, self._progress, event)
             if type(event) is m.Data:
                 self._sizes[event.time] = self._sizes.get(event.time, 0) + retained_size(event)
                 if event.meta is not None and event.meta.source is not None:
@@ -334,8 +337,9 @@ class Restoring:
         active = self._progress.upper.active
         sizes = {time: size for time, size in self._sizes.items() if time in active}
         return Restored(
-            SegmentState.of(self._seq, self._progress), self._publisher, list(self._writers.values()), sizes
-        )
+            SegmentState.of(self._seq, self._progress), self._publisher, list(self._writers.values()), sizes,
+            self._quiet_since,
+        )  # fmt: skip
 
 
 def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], sizes: Mapping[Time, int]) -> list[Note]:

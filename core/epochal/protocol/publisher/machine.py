@@ -238,6 +238,11 @@ class SegmentPublisher:
         """The state exactly after the last event."""
         return SegmentState.of(self.seq, self.progress)
 
+    @property
+    def quiet_since(self) -> SegmentState | None:
+        """The state since which only the frontier has moved; None if the last event was a batch or an abort (E13)."""
+        return self._log.quiet_since
+
     def emit(self, effect: PublisherEffect) -> None:
         """Queue an effect after everything queued so far; that order is what makes joins atomic (S9)."""
         self._log.effects.append(effect)

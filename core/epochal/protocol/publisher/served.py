@@ -6,7 +6,7 @@ Sources: E9, E13, E24.
 from typing import Protocol
 
 from epochal.errors import EpochalError
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import Lull, SegmentState
 from epochal.protocol.messages import Event, Position
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
@@ -20,6 +20,11 @@ class ServedHistory(Protocol):
     @property
     def first(self) -> int:
         """The position before the first event that can be had."""
+        ...
+
+    @property
+    def lull(self) -> Lull | None:
+        """The lull that ends at `first` (E13); None if it is not known whether there is one."""
         ...
 
     @property

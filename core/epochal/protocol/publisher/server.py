@@ -22,7 +22,7 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
-from epochal.protocol.log.history import SegmentState, retained_size
+from epochal.protocol.log.history import Lull, SegmentState, retained_size
 from epochal.protocol.publisher.channels import Channel, Channels
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.served import Served
@@ -68,9 +68,13 @@ class _Answering:
     credit: int
     heard: float
     opening: m.Position
-    """Where the answer begins."""
+    """Where the answer begins; the asked position, or what is left before it."""
+    known: bool = True
+    """Whether the log knows that position; else all after it is gone."""
     from_start: bool = False
     """Whether the answer begins where the history begins, or where that which is wanted of it begins."""
+    lulls: bool = False
+    """Whether it may begin with a lull (E13)."""
     topics: TopicFilter | None = None
     """The topics that are wanted, for the whole answer (F10); None for all."""
     wanted: EpochQuery | None = None
@@ -254,19 +258,17 @@ class SegmentServer:
         if len(self._answers) >= self.settings.max_answers or of_peer >= self.settings.max_answers_each:
             raise Unavailable("too many history queries are under way; try again")
         wanted = self._checked(ask)
-        first = m.Position(incarnation, history.first)
-        position = first if ask.position is None else ask.position
+        position = m.Position(incarnation, history.first) if ask.position is None else ask.position
         if position.incarnation > incarnation or (position.incarnation == incarnation and position.seq > history.last):
             raise RemoteProtocolError(f"position {tuple(position)} is ahead of this log")
         survived = history.survived(position)
         if survived is not None and position.seq > survived:
             position = m.Position(incarnation, survived)  # later events did not survive a crash: begin there (E10)
-        truncated = survived is None or position.seq < first.seq
-        answering = _Answering(first.seq if truncated else position.seq, min(ask.credit, MAX_CREDIT), now, position)
-        answering.truncated, answering.from_start, answering.wanted = truncated, ask.position is None, wanted
+        answering = _Answering(position.seq, min(ask.credit, MAX_CREDIT), now, position, survived is not None)
+        answering.from_start, answering.wanted, answering.lulls = ask.position is None, wanted, ask.lulls
         answering.topics = None if ask.filter is None else TopicFilter(*ask.filter)
         self._answers[peer, ask.request] = answering
-        self._find_state(peer, ask.request, answering)
+        self._begin(peer, ask.request, answering)
 
     def _checked(self, ask: m.Since) -> EpochQuery | None:
         """The wanted times. Raises for times of another shape, for too many, and for times together with a position."""
@@ -278,17 +280,33 @@ class SegmentServer:
             raise LimitExceeded(f"{len(ask.wanted)} times are wanted; at most {MOST_WANTED} can be asked for at once")
         return EpochQuery(tuple(map(self.publisher.settings.shape.check, ask.wanted)))
 
-    def _find_state(self, peer: bytes, request: int, answering: _Answering) -> None:
+    def _begin(self, peer: bytes, request: int, answering: _Answering) -> None:
+        """Open the answer, or find the state with which it opens."""
         history = self.publisher.history
         if answering.wanted is not None:
             self._find_beginning(peer, request, answering, answering.wanted)
-        elif answering.at == history.last:  # the usual case of a client that polls: nothing to replay
+            return
+        first, asked = history.first, answering.opening.seq
+        if answering.from_start or not answering.known:
+            asked = first
+        lull = self._lull(answering)
+        if lull is not None and answering.known and lull.since.seq <= asked and (asked < first or answering.from_start):
+            self._open(peer, request, answering, lull.since, lull)
+            return
+        answering.truncated = asked < first or not answering.known
+        answering.at = max(asked, first)
+        if answering.at == history.last:  # the usual case of a client that polls: nothing to replay
             self._open(peer, request, answering, self.publisher.state())
         elif answering.at >= history.truncated_at:
             self._open(peer, request, answering, SegmentState.of(answering.at, history.state_at(answering.at)))
         else:
             answering.reading = True
             self.publisher.emit(FindState(peer, request, answering.at))
+
+    def _lull(self, answering: _Answering) -> Lull | None:
+        """The lull that is gone before the first event that can be had, for who takes one; None for an empty one."""
+        lull = self.publisher.history.lull if answering.lulls else None
+        return lull if lull is not None and lull.since.seq < lull.seq else None
 
     def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: EpochQuery) -> None:
         """Find where the answer begins so that nothing wanted is left out (E20).
@@ -301,9 +319,19 @@ class SegmentServer:
             answering.reading = True
             self.publisher.emit(FindBeginning(peer, request, wanted))
         else:
-            self._open(peer, request, answering, history.states()[0] if state is None else state)
+            self._begin_wanted(peer, request, answering, history.states()[0] if state is None else state)
 
-    def _open(self, peer: bytes, request: int, answering: _Answering, state: SegmentState) -> None:
+    def _begin_wanted(self, peer: bytes, request: int, answering: _Answering, state: SegmentState) -> None:
+        """Where nothing earlier is there, what is wanted may have begun before a lull and not before that is gone."""
+        lull = self._lull(answering)
+        if lull is not None and lull.seq == state.seq:
+            self._open(peer, request, answering, lull.since, lull)
+        else:
+            self._open(peer, request, answering, state)
+
+    def _open(
+        self, peer: bytes, request: int, answering: _Answering, state: SegmentState, lull: Lull | None = None
+    ) -> None:
         if answering.truncated:
             del self._answers[peer, request]
             first = m.Position(self.publisher.incarnation, state.seq)
@@ -313,6 +341,9 @@ class SegmentServer:
         if answering.from_start:
             answering.at, answering.opening = state.seq, m.Position(self.publisher.incarnation, state.seq)
         opening = m.Opening(request, answering.opening, state.lower, state.upper, state.aborted, state.below)
+        if lull is not None:
+            answering.at = lull.seq
+            opening = opening._replace(lull=lull.seq, moved_to=lull.lower)
         self.publisher.emit(SendAnswers(peer, (opening,)))
         self._continue(peer, request, answering)
 
@@ -321,7 +352,8 @@ class SegmentServer:
         answering = self._answers.get((peer, request))
         if answering is not None:
             answering.reading = False
-            self._open(peer, request, answering, state)
+            found = self._open if answering.wanted is None else self._begin_wanted
+            found(peer, request, answering, state)
 
     def was_read(self, peer: bytes, request: int, upto: int) -> None:
         """The answer to `ReadLog`: the client was sent a chunk with the events up to `upto`."""
@@ -339,10 +371,7 @@ class SegmentServer:
             return
         first, answering.reading = self.publisher.history.first, False
         if isinstance(error, HistoryTruncated) and answering.at < first and not answering.opened:
-            # Retention was faster than the request, which now begins later.
-            answering.at = first
-            answering.truncated = not answering.from_start
-            self._find_state(peer, request, answering)
+            self._begin(peer, request, answering)  # retention was faster than the request, which now begins later
             return
         del self._answers[peer, request]
         self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from epochal.errors import EpochalError, Unavailable
-from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, SegmentState, apply, retained_size
-from epochal.protocol.messages import Data, Event, Position
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, Lull, SegmentState, apply, retained_size
+from epochal.protocol.messages import Data, Event, Frontier, Position
 from epochal.protocol.progress import Progress
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
@@ -53,6 +54,11 @@ class RunProgress:
         if not isinstance(entry, Data) and self._joined:
             lower = self._progress.lower
             self._joined = frozenset(time for time in self._joined if not lower.completed(time))
+
+    @property
+    def lower(self) -> Antichain:
+        """The lower frontier."""
+        return self._progress.lower.frontier
 
     def progress(self) -> Progress:
         """A copy."""
@@ -155,7 +161,25 @@ class RunHistory:
             del self._entries[: self._dropped]
             self._dropped = self._since_checkpoint = 0
 
+    def moved(self, seq: int, lower: tuple[Time, ...]) -> Frontier | None:
+        """Up to event `seq` the origin has only moved the frontier, to `lower` (E13).
+
+        Returns the event that says so to readers, None if the frontier was there already.
+        """
+        changes = Antichain(lower).changes_from(self._now.lower)
+        if not changes:
+            self.reached(seq)
+            return None
+        event = Frontier(seq, self.last, tuple(changes))
+        self.append(event)
+        return event
+
     # ---- what readers may have ----
+
+    @property
+    def lull(self) -> Lull | None:
+        """Whether anything else is gone the origin knows, which is asked for what is not here."""
+        return None
 
     def has(self, position: Position, topics: TopicFilter) -> bool:
         """Whether everything of `topics` after `position` is here, and more of it comes (F15)."""

@@ -8,7 +8,7 @@ What comes from upstream:
     `Began` exactly where the run is, of the same incarnation      goes on, with the topics that were joined; by another
                                                                    way, as another run with the same memory (F16)
     `Began` anywhere else                                          ends; another one begins there (F13)
-    `Rejoined`, an event, `Reached`                                goes on
+    `Rejoined`, an event, `Reached`, `Moved`                       goes on
     the connection is lost                                         stays, but welcomes nobody and is silent (F16)
 
 What comes from subscribers:
@@ -39,7 +39,7 @@ from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.relay.passages import Passages
 from epochal.protocol.relay.run import Run
 from epochal.protocol.relay.union import NOTHING, FilterUnion, UnionTimes
-from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Reached, Rejoined
+from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Moved, Reached, Rejoined
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
@@ -151,6 +151,10 @@ class RelayedSegment:
                     self._topics_come(now)
                 case Reached() if self.run is not None:
                     self.run.history.reached(report.seq)
+                case Moved() if self.run is not None:
+                    moved = self.run.history.moved(report.seq, report.lower)
+                    if moved is not None:
+                        self.run.emit(Push(moved))
                 case Broke():
                     pass  # `lost` says so as well
                 case _:

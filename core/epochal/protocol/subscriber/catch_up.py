@@ -63,6 +63,8 @@ class Pull:
             raise RemoteProtocolError(f"asked for events after {tuple(self.after)}, got {tuple(got)}")
         self.opened = True
         self.last = got.seq
+        if opening.lull > got.seq:
+            self.last, self.news = opening.lull, True
 
     @staticmethod
     def _leads_back(after: Position, got: Position, incarnation: int) -> bool:

@@ -68,13 +68,20 @@ class Reached(NamedTuple):
     seq: int
 
 
+class Moved(NamedTuple):
+    """The events up to `seq` that have not come are gone; in them only the lower frontier moved, to `lower` (E13)."""
+
+    seq: int
+    lower: tuple[Time, ...]
+
+
 class Broke(NamedTuple):
     """The connection must be closed and, if `error.retryable`, replaced by a new follower from the same position."""
 
     error: EpochalError
 
 
-FollowerReport: TypeAlias = Began | Rejoined | Reached | Broke | m.Event
+FollowerReport: TypeAlias = Began | Rejoined | Reached | Moved | Broke | m.Event
 
 # ---- the subscriber to the application ----
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, MutableAntichain
+from epochal.protocol.subscriber.effects import Moved
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 
@@ -21,8 +22,10 @@ class FollowedSegment:
     began: bool = False
     down: bool = False
     """Whether its connection was lost, and is not live again."""
+    began_at: int = m.NOTHING_YET
+    """The event after which it began, before the first event was handed out."""
     began_complete: bool = False
-    """Whether nothing could arrive any more where it began, before the first event was handed out."""
+    """Whether nothing could arrive any more there, or after events that are gone and came next."""
     incarnation: int = 0
     seq: int = m.NOTHING_YET
     """The last event that was taken in."""
@@ -31,7 +34,7 @@ class FollowedSegment:
     """What it had completed before it began again, or a cursor says that it had; data below is a repetition (E17)."""
     reach: tuple[Time, ...] = ()
     """What the segment adds to the merged frontier: its lower frontier joined with `floor` (E17)."""
-    waiting: list[m.Event] = field(default_factory=list)
+    waiting: list[m.Event | Moved] = field(default_factory=list)
     """Events that wait for the other segments to begin (S17)."""
 
     def joined(self) -> Antichain:

@@ -62,6 +62,7 @@ from epochal.protocol.subscriber.effects import (
     Broke,
     FollowerEffect,
     FollowerReport,
+    Moved,
     Reached,
     Rejoined,
     Request,
@@ -622,16 +623,19 @@ class Follower:
         topics = as_prefixes(self._upstream.joined) if self._filters_history else None
         self._answer = Pull(position, why, filtered=topics is not None)
         self._last = self._answer.last
-        since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics)
+        since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics, True)
         self._effects.append(Request(since))
 
     def _opened(self, opening: m.Opening) -> None:
-        self._checks.times(opening.lower, opening.upper, opening.aborted, opening.below)
+        self._checks.times(opening.lower, opening.upper, opening.aborted, opening.below, opening.moved_to)
         self._answer.open(opening, self._incarnation)
         self._last = opening.position.seq
         self._report_opening(
             SegmentState(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below)
         )
+        if self._answer.last > self._last and not self.broken:
+            self._last = self._answer.last
+            self._reports.append(Moved(self._last, opening.moved_to))
 
     def _report_opening(self, state: SegmentState) -> None:
         """Report where the events of an answer begin, unless the last ones of this connection ended there."""

@@ -23,6 +23,7 @@ from epochal.protocol.subscriber.effects import (
     FrontierMoved,
     GapFound,
     Happened,
+    Moved,
     Rejoined,
     RewoundTo,
     SegmentCameUp,
@@ -94,6 +95,8 @@ class Subscriber:
         self._open: dict[Time, OpenEpoch] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
         self._ready_open: dict[Time, OpenEpoch] = {}
+        self._gave = False
+        """Whether an epoch was complete and seen whole."""
         self._events: deque[Happened | _Passed] = deque()
         self._in_hand: dict[int, Happened | _Passed] = {}
         """By identity, in order: events handed out and not passed, and the ends of epochs that wait for these."""
@@ -167,8 +170,9 @@ class Subscriber:
 
     @property
     def nothing_whole(self) -> bool:
-        """Whether a segment was complete already where it began: what it held is gone, so no epoch could be whole."""
-        return not self._partial and self.complete and any(each.began_complete for each in self._segments.values())
+        """Whether no epoch was whole, and a segment was complete where it began: what it held is gone."""
+        began = self._segments.values()
+        return not self._partial and not self._gave and self.complete and any(each.began_complete for each in began)
 
     @property
     def waiting_epochs(self) -> int:
@@ -450,7 +454,7 @@ class Subscriber:
             return
         segment.began, segment.incarnation, segment.seq = True, began.incarnation, began.state.seq
         if not self.ready:
-            segment.began_complete = not began.state.lower
+            segment.began_at, segment.began_complete = began.state.seq, not began.state.lower
         if again:
             segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)
@@ -503,9 +507,11 @@ class Subscriber:
                 self._take_in(name, segment, event)
             segment.seq = reached  # which may be after the last of them (F7, F10)
 
-    def event(self, name: str, event: m.Event) -> None:
-        """The next event of segment `name`, the direct follower of the last."""
+    def event(self, name: str, event: m.Event | Moved) -> None:
+        """The next event of segment `name`, the direct follower of the last; or what stands for some that are gone."""
         segment = self._segments[name]
+        if type(event) is Moved and m.NOTHING_YET < segment.seq == segment.began_at and not event.lower:
+            segment.began_complete = True
         if self.ready:
             self._take_in(name, segment, event)
         else:
@@ -521,20 +527,25 @@ class Subscriber:
                 f"than max_buffer_bytes ({self._max_buffer}); raise it, or see that every segment has a publisher"
             )
 
-    def _take_in(self, name: str, segment: FollowedSegment, event: m.Event) -> None:
+    def _take_in(self, name: str, segment: FollowedSegment, event: m.Event | Moved) -> None:
         segment.seq = event.seq
         if type(event) is m.Data:
             self._data(name, segment, event)
         elif type(event) is m.Frontier:
-            before = segment.lower.frontier
-            visible = segment.lower.update(event.changes)
-            if not all(before.less_equal(time) for time, change in visible if change > 0):
-                # Believed, an epoch that was handed out could be handed out again (invariant I6).
-                raise RemoteProtocolError(f"segment {name}: event {event.seq} moves the frontier back")
-            if visible:
-                self._advance(segment)
+            self._move(name, segment, event.changes)
         elif type(event) is m.Aborted:
             self._abort(event.times)
+        elif type(event) is Moved:
+            self._move(name, segment, Antichain(event.lower).changes_from(segment.lower.frontier))
+
+    def _move(self, name: str, segment: FollowedSegment, changes: Iterable[Change]) -> None:
+        before = segment.lower.frontier
+        visible = segment.lower.update(changes)
+        if not all(before.less_equal(time) for time, change in visible if change > 0):
+            # Believed, an epoch that was handed out could be handed out again (invariant I6).
+            raise RemoteProtocolError(f"segment {name}: event {segment.seq} moves the frontier back")
+        if visible:
+            self._advance(segment)
 
     # ---- data ----
 
@@ -584,7 +595,7 @@ class Subscriber:
         if is_lost and time not in self._aborted and self._merged.less_equal(time):
             self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
 
-    def _keep_waiting(self, segment: FollowedSegment, kept: Callable[[m.Event], bool]) -> None:
+    def _keep_waiting(self, segment: FollowedSegment, kept: Callable[[m.Event | Moved], bool]) -> None:
         """Keep of the events that wait for the other segments to begin only `kept`.
 
         Epochs that lose data by this are not seen whole (E10, E17). Whether they are reported is known when every
@@ -637,10 +648,12 @@ class Subscriber:
             if time in self._aborted:
                 self._over(time)
             elif epoch is not None and epoch.batches:
+                self._gave = True
                 self._ready_open[time] = epoch
                 self.waiting_bytes += epoch.bytes
                 self._ready.append(EpochBatches(time, tuple(epoch.batches)))
             elif epoch is not None and self._reports and not self._holds:
+                self._gave = True
                 self._ready_open[time] = epoch
                 self._events.append(_Passed(time))
                 self._pass()
@@ -704,5 +717,5 @@ def _weight(event: Happened) -> int:
     return BATCH_OVERHEAD + (len(event.data.payload) if type(event) is Arrived else 0)
 
 
-def _size(event: m.Event) -> int:
+def _size(event: m.Event | Moved) -> int:
     return BATCH_OVERHEAD + (len(event.payload) if type(event) is m.Data else 0)

@@ -29,7 +29,7 @@ from epochal_publisher.http.event_encoding import EventEncoder, Form, Placed, op
 from epochal_publisher.http.history import read_on
 from epochal_publisher.http.history_query import MOST_EVENTS
 from epochal_publisher.publisher import PublisherProcess
-from epochal_publisher.segments.follower import HistoryFollower, StartPlace
+from epochal_publisher.segments.follower import HistoryFollower, PassedLull, StartPlace
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -172,7 +172,7 @@ class Webhooks:
         while True:
             try:
                 events = await read_on(hook.follower, MOST_EVENTS, self._settings.answer_bytes)
-            except HistoryTruncated as error:
+            except (HistoryTruncated, PassedLull) as error:
                 raise GivenUp(f"it was too slow: {error}") from None
             if events:
                 return events

@@ -87,7 +87,7 @@ class CommitPipeline:
             if not commit.done:
                 return
             store.commit = None
-            publisher.history.archived = store.log.first
+            publisher.history.archive(*store.log.start)
             yield Durable(commit.effects, served.told_lower if commit.lower is None else commit.lower, commit.began)
         effects = publisher.take()
         if effects and type(effects[-1]) is Log:  # it is last, and only there when something must be written first

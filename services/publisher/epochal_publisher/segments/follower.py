@@ -9,10 +9,11 @@ Sources: rules E9, E10, E13, Q2, Q3, Q5, Q14.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from epochal.errors import HistoryTruncated, Problem, Unavailable
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import Lull, SegmentState
 from epochal.protocol.messages import Event, Position
 from epochal.protocol.publisher.effects import FindState
 from epochal.service.errors import InvalidRequest, ShuttingDown
@@ -31,6 +32,10 @@ class NamedPlace(StrEnum):
 StartPlace = NamedPlace | Position
 """Where to begin. For a position of incarnation -1, only the seq counts."""
 PRESENT = -1
+
+
+class PassedLull(Unavailable):
+    """A reader was slower than retention, and has lost nothing but progress: the next opening has the state (E13)."""
 
 
 class HistoryFollower:
@@ -61,35 +66,40 @@ class HistoryFollower:
         return not self.served.told_lower and self.at >= self.served.publisher.seq
 
     async def open(self, start: StartPlace) -> SegmentState:
-        """Go to a position; returns the state there.
+        """Go to a position; returns the state there. Past a lull that is gone, that is where it ends (E13).
 
         Raises `InvalidRequest`, `EventsTruncated`, `LogError`, `Unavailable`.
         """
         history = self.served.publisher.history
         while True:
-            self.at, reachable = self._locate(start)
+            self.at, reachable, lull = self._locate(start)
             try:
                 state = await self._state()
             except HistoryTruncated:
                 if self.served.store is not None:
-                    history.archived = self.served.store.log.first
+                    history.archive(*self.served.store.log.start)
                 if self.at >= history.first:
                     raise
                 if self.served.published_seq < history.first:
                     # Only while the process waits for its lease: what it may serve is gone, the rest it may not serve.
                     raise Unavailable("nothing can be sent at this moment; ask again soon") from None
                 continue  # retention removed it meanwhile: look again
+            if lull is not None:  # also what was aborted where it began, of which the frontier may have passed some
+                state = replace(state, aborted=lull.since.aborted, below=lull.since.below)
             if not reachable:
                 seq = start.seq if isinstance(start, Position) else history.first
                 raise EventsTruncated(seq, self.position, state.lower)
             return state
 
-    def _locate(self, start: StartPlace) -> tuple[int, bool]:
-        """(seq, whether it is the requested one); if that is gone, the first seq that can be read."""
+    def _locate(self, start: StartPlace) -> tuple[int, bool, Lull | None]:
+        """(seq, whether it is the requested one, the lull before it); if that is gone, the first that can be read."""
         publisher, published = self.served.publisher, self.served.published_seq
         history = publisher.history
+        first, lull = min(history.first, published), history.lull
+        if lull is not None and not lull.since.seq < lull.seq == first:
+            lull = None
         if not isinstance(start, Position):
-            return (published if start is NamedPlace.NOW else min(history.first, published)), True
+            return (published, True, None) if start is NamedPlace.NOW else (first, True, lull)
         incarnation, seq = start
         if incarnation == PRESENT:
             incarnation = publisher.incarnation
@@ -99,8 +109,9 @@ class HistoryFollower:
             raise InvalidRequest("there is no such position", [wrong])
         survived = history.survived(Position(incarnation, seq))
         if survived is None or seq < history.first:
-            return min(history.first, published), False
-        return min(survived, published), True  # later events did not survive: go back to where they end (E10)
+            passed = lull if survived is not None and lull is not None and lull.since.seq <= survived else None
+            return first, passed is not None, passed
+        return min(survived, published), True, None  # later events did not survive: go back to where they end (E10)
 
     async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at
@@ -128,7 +139,7 @@ class HistoryFollower:
                 events = await self._publisher.read(lambda: store.events(at, count, max_bytes))
         except HistoryTruncated:
             await self.open(Position(PRESENT, at))  # raises an error with the first position that can be read
-            raise
+            raise PassedLull(f"events after {at} are gone, which were progress alone; ask again") from None
         self.at += len(events)
         return events
 

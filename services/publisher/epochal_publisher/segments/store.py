@@ -112,7 +112,7 @@ class SegmentStore:
         found = self.log.recovered
         if found is None:
             return None
-        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine)
+        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine, found.checkpoint.quiet_since)
         try:
             for frame in found.frames:
                 restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
@@ -146,7 +146,7 @@ class SegmentStore:
         self.begun = True
         checkpoint, relaxed = _checkpoint(publisher), not self._always_sync
         publisher.history.incarnations = list(with_incarnation(self.log.incarnations, incarnation, publisher.seq + 1))
-        publisher.history.archived = self.log.first
+        publisher.history.archive(*self.log.start)
         lost = publisher.doubt() if self._may_lack else ()
         if not lost:
             self.commit = Commit((), None, deque([lambda: self.log.begin(incarnation, checkpoint, relaxed=relaxed)]))
@@ -347,7 +347,7 @@ def _some(times: Sequence[Time]) -> str:
 
 
 def _checkpoint(publisher: SegmentPublisher) -> LogCheckpoint:
-    return LogCheckpoint(publisher.state(), encode_notes(publisher.checkpoint()))
+    return LogCheckpoint(publisher.state(), encode_notes(publisher.checkpoint()), publisher.quiet_since)
 
 
 class SegmentStores:
