@@ -9,7 +9,8 @@ from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import History, Lull, SegmentState, empty_state
-from epochal.protocol.subscriber.effects import Began, EpochWasAborted, GapFound, Moved
+from epochal.protocol.subscriber.effects import Began, EpochWasAborted, GapFound, Moved, Request
+from epochal.protocol.subscriber.follower import Follower
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import Behind, From
 from epochal.protocol.times import TimeShape
@@ -328,3 +329,47 @@ def test_a_lull_counts_only_once_every_segment_has_begun() -> None:
     assert list(machine.frontier) == [7]
     machine.event("1", Moved(5, (9,)))
     assert list(machine.frontier) == [8]
+
+
+@pytest.mark.rule("E13", "E17")
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("begin", [m.Position(1, 3), EpochQuery((0,)), From.START])
+def test_who_is_overtaken_by_retention_in_mid_answer_asks_whether_more_than_progress_is_gone(
+    begin: Any, gone: bool
+) -> None:
+    follower = Follower(
+        "uid", "0", begin, shape=INT, fresh_nonce=lambda: bytes(16), now=0.0,
+        continuing=isinstance(begin, m.Position), pushes=False,
+    )  # fmt: skip
+
+    def asked() -> m.Since:
+        (*_, effect) = follower.take()
+        assert isinstance(effect, Request)
+        assert isinstance(effect.message, m.Since)
+        return effect.message
+
+    follower.answered(m.Welcome(1, 1, bytes(8), 1, 20, 1000, 1.0, ("since:times",)), 0.0)
+    first = asked()
+    follower.answered(m.Opening(first.request, m.Position(1, 3), (0,), (), ()), 0.0)
+    follower.answered(m.Chunk(first.request, 1, False), 0.0)
+    follower.answered(m.Frontier(4, 3, ((0, -1), (1, 1))), 0.0)
+    follower.answered(m.Refused(first.request, HistoryTruncated.code, "gone"), 0.0)
+    again = asked()
+    assert (again.position, again.lulls) == (m.Position(1, 4), True)
+    follower.reports()
+    if not gone:
+        follower.answered(m.Opening(again.request, m.Position(1, 4), (0,), (), (), (), 9, (6,)), 0.0)
+        began, moved = follower.reports()
+        assert isinstance(began, Began)
+        assert (began.filters, began.gap, began.resumed, moved) == (False, False, True, Moved(9, (6,)))
+        return
+    follower.answered(m.Truncated(again.request, m.Position(1, 9), (6,)), 0.0)
+    if isinstance(begin, EpochQuery):
+        assert isinstance(follower.error, HistoryTruncated)
+        return
+    last = asked()
+    assert last.position is None, "from what is left, with a gap"
+    follower.answered(m.Opening(last.request, m.Position(1, 9), (6,), (), ()), 0.0)
+    (began,) = follower.reports()
+    assert isinstance(began, Began)
+    assert began.gap

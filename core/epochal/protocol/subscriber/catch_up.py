@@ -18,6 +18,8 @@ class Why(StrEnum):
     BEGIN = "begin"
     GO_ON = "go on"
     """After events, and in a state, that the subscriber has."""
+    RESUME = "resume"
+    """The same, where retention overtook the last answer: perhaps only progress is gone (E13)."""
     GAP = "gap"
     """What was asked for is gone: from the start of what there is."""
     LOOK = "look"

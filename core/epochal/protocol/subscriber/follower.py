@@ -17,6 +17,7 @@ The states of a follower, which `_Phase` names:
     JOINING     `Snapshot`, and nothing before it is missing      LIVE      nothing
     JOINING     `Snapshot`, and there is more before it           PULLING   `Since` the place to begin at
     PULLING     a chunk that is not the last                      PULLING   `Credit`
+    PULLING     retention overtook the answer                     PULLING   `Since` the last event
     PULLING     the answer is over, pushes are followed           LIVE      nothing; the backlog is followed
     PULLING     the answer is over, pushes are not followed       WAITING   nothing
     PULLING     what is missing is no longer retained             LIVE      nothing; a gap is reported (E17)
@@ -655,7 +656,10 @@ class Follower:
             return
         gap = self._answer.why is Why.GAP and self._continuing
         self._report_began(
-            state, filters=self._answer.why is not Why.GO_ON, gap=gap, resumed=self._continuing and not gap
+            state,
+            filters=self._answer.why not in (Why.GO_ON, Why.RESUME),
+            gap=gap,
+            resumed=self._continuing and not gap,
         )
         self._continuing = True
 
@@ -695,7 +699,11 @@ class Follower:
         now = self._heard
         if self._answer.why is Why.LOOK and self._subscribed:
             self._greet(now)  # lost for good: the next snapshot says where to go on
-        elif self._answer.why is Why.BEGIN and self._answer.opened and isinstance(self._begin, Behind | EpochQuery):
+        elif (
+            self._answer.why in (Why.BEGIN, Why.RESUME)
+            and (self._answer.opened or self._answer.why is Why.RESUME)
+            and isinstance(self._begin, Behind | EpochQuery)
+        ):
             self._break(HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"))
         elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.
@@ -713,7 +721,10 @@ class Follower:
     def _refused(self, refused: m.Refused) -> None:
         begin, pulling = self._begin, self._phase is _Phase.PULLING
         if pulling and refused.code == HistoryTruncated.code:
-            self._history_gone(refused.detail)
+            if self._answer.opened and not (self._answer.why is Why.LOOK and self._subscribed):
+                self._pull(self._here, Why.RESUME, self._heard)
+            else:
+                self._history_gone(refused.detail)
         elif pulling and refused.code == RemoteProtocolError.code and isinstance(begin, Behind) and not self._has_begun:
             self._break(UsageError(f"segment {self.segment} cannot be read after event {begin.seq}: {refused.detail}"))
         else:
