@@ -315,7 +315,7 @@ ANSWERS = st.one_of(
         FEATURES,
         st.booleans(),
     ),
-    st.builds(m.Opening, NUMBERS, POSITIONS, MANY, MANY, MANY, MANY),
+    st.builds(m.Opening, NUMBERS, POSITIONS, MANY, MANY, MANY, MANY, NUMBERS, MANY),
     st.builds(m.Chunk, NUMBERS, COUNTS, st.booleans(), NUMBERS),
     st.builds(m.Confirm, NUMBERS, NUMBERS, st.integers(1, 3), TOPICS),
     st.builds(m.Truncated, NUMBERS, POSITIONS, MANY),

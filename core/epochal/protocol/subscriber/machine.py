@@ -95,8 +95,6 @@ class Subscriber:
         self._open: dict[Time, OpenEpoch] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
         self._ready_open: dict[Time, OpenEpoch] = {}
-        self._gave = False
-        """Whether an epoch was complete and seen whole."""
         self._events: deque[Happened | _Passed] = deque()
         self._in_hand: dict[int, Happened | _Passed] = {}
         """By identity, in order: events handed out and not passed, and the ends of epochs that wait for these."""
@@ -171,8 +169,7 @@ class Subscriber:
     @property
     def nothing_whole(self) -> bool:
         """Whether no epoch was whole, and a segment was complete where it began: what it held is gone."""
-        began = self._segments.values()
-        return not self._partial and not self._gave and self.complete and any(each.began_complete for each in began)
+        return not self._partial and self.complete and any(each.began_complete for each in self._segments.values())
 
     @property
     def waiting_epochs(self) -> int:
@@ -648,12 +645,12 @@ class Subscriber:
             if time in self._aborted:
                 self._over(time)
             elif epoch is not None and epoch.batches:
-                self._gave = True
+                self._was_whole()
                 self._ready_open[time] = epoch
                 self.waiting_bytes += epoch.bytes
                 self._ready.append(EpochBatches(time, tuple(epoch.batches)))
             elif epoch is not None and self._reports and not self._holds:
-                self._gave = True
+                self._was_whole()
                 self._ready_open[time] = epoch
                 self._events.append(_Passed(time))
                 self._pass()
@@ -661,6 +658,11 @@ class Subscriber:
         if self._topics.widenings:  # a cursor can go back to all that was not handed out, and reach more from there
             self._topics.prune(Antichain([*merged.frontier, *self._open, *self._ready_open]))
         self._lost = [(lower, below) for lower, below in self._lost if any(map(merged.less_equal, below))]
+
+    def _was_whole(self) -> None:
+        """An epoch is complete and was seen whole, so it is not true any more that none could be."""
+        for segment in self._segments.values():
+            segment.began_complete = False
 
     def _over(self, time: Time) -> None:
         """An aborted time cannot arrive any more."""
