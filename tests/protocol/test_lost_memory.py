@@ -357,6 +357,18 @@ def test_who_waits_for_a_finish_to_be_cancelled_is_heard_of_what_may_be_lost() -
     assert publisher.progress.is_aborted(5), "w2 may have appended there before it left"
 
 
+@pytest.mark.rule("E4", "E11")
+def test_an_open_that_is_withdrawn_while_known_writers_are_waited_for_holds_nothing_back() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w1"])
+    publisher.receive(b"new", opening("new"), 0.0)
+    publisher.receive(b"new", m.Leave(2, "0", m.Leaving.ABORT), 0.0)
+    publisher.receive(b"one", opening("w1", resume=m.Resume(3, (6,), ())), 0.0)
+    publisher.tick(0.1)
+    answer(publisher, publisher.record())
+    assert publisher.writers == ["w1"]
+    assert m.Done(2, "0") in replies(publisher, b"new")
+
+
 @pytest.mark.rule("E11", "E47")
 def test_a_stream_that_is_complete_keeps_nobody_waiting_for_a_record_of_what_may_be_lost() -> None:
     publisher = fresh(lower=[5], horizon=None, known_writers=["w1"], finishing=True)

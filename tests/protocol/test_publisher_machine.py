@@ -866,6 +866,40 @@ def test_a_finish_is_confirmed_once_the_catalog_knows_of_it() -> None:
     assert Reply(b"w", m.Done(2, "0")) in publisher.take()
 
 
+@pytest.mark.rule("E4", "E7")
+@pytest.mark.parametrize("then", ["opens no more", "opens again"])
+def test_an_open_that_is_withdrawn_while_it_waits_for_the_catalog_holds_nothing_back(then: str) -> None:
+    publisher = SegmentPublisher("uid", "0", PublisherSettings(TimeShape.parse("int")), incarnation=1, now=0.0)
+    publisher.receive(b"w", m.Open(1, "uid", "0", "w", 1, None, None), 0.0)
+    publisher.receive(b"w", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
+    publisher.receive(b"x", m.Open(1, "uid", "0", "x", 1, None, None), 0.0)
+    publisher.receive(b"x", m.Leave(2, "0", m.Leaving.ABORT), 0.0)
+    if then == "opens again":
+        publisher.receive(b"x", m.Open(3, "uid", "0", "x", 2, None, None), 0.0)
+    publisher.take()
+    publisher.finishing_answered(2, False, 1.0)
+    effects = publisher.take()
+    if then == "opens no more":
+        assert publisher.writers == []
+        assert Reply(b"x", m.Done(2, "0")) in effects
+        assert ReportFinishing(3, True) in effects, "the finish before it stands (E47)"
+    else:
+        assert publisher.writers == ["x"]
+
+
+@pytest.mark.rule("E4", "E7")
+def test_an_open_that_is_withdrawn_while_it_waits_and_is_refused_is_forgotten() -> None:
+    publisher = SegmentPublisher("uid", "0", PublisherSettings(TimeShape.parse("int")), incarnation=1, now=0.0)
+    publisher.receive(b"w", m.Open(1, "uid", "0", "w", 1, None, None), 0.0)
+    publisher.receive(b"w", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
+    publisher.receive(b"x", m.Open(1, "uid", "0", "x", 1, None, None), 0.0)
+    publisher.receive(b"x", m.Leave(2, "0", m.Leaving.ABORT), 0.0)
+    publisher.take()
+    publisher.finishing_answered(2, True, 1.0)
+    answers = [effect.message for effect in publisher.take() if isinstance(effect, Reply) and effect.peer == b"x"]
+    assert [type(answer) for answer in answers] == [m.Refused]
+
+
 # ---- what holds time back ----
 
 

@@ -317,6 +317,64 @@ def test_an_open_that_is_withdrawn_holds_nothing_back(wire_up, answered, session
     assert writer.errors() == []
 
 
+@pytest.mark.rule("E4", "E5")
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("lost", ["before it is withdrawn", "after it is withdrawn"])
+def test_an_open_that_is_withdrawn_leaves_with_the_first_word_of_each_later_connection(wire_up, lost, heard):
+    """The writer goes before any answer: an open that reaches a publisher must not come without the leave."""
+    wiring = wire_up(segments="01")
+    other, writer = wiring.writer("other"), wiring.writer(connect=False)
+    writer.connect("0")
+    if heard:
+        writer.deaf.add("1")
+        writer.peers["1"] = b"its answer gets lost"
+        writer.machine.connected("1")
+        wiring.run()
+    else:
+        writer.hold_back("1")
+        writer.connect("1")
+    if lost == "before it is withdrawn":
+        writer.cut("1")
+    writer.machine.withdraw()
+    writer.deaf.discard("1")
+    if lost == "after it is withdrawn":
+        writer.cut("1")
+    wiring.run()
+    assert writer.of(Moved) == [], "segment 1 may have had the open"
+    writer.hold_back("1")
+    writer.connect("1")
+    writer.deaf.add("1")
+    writer.let_through("1")
+    other.advance(5)
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([5], [5])
+
+
+@pytest.mark.rule("E4", "E5")
+@pytest.mark.parametrize("how", ["withdrawn", "left by an exception"])
+def test_a_segment_that_is_left_or_was_never_asked_is_not_opened_on_a_later_connection(wire_up, how):
+    wiring = wire_up(segments="012" if how == "withdrawn" else "01")
+    writer = wiring.writer(connect=how != "withdrawn")
+    if how == "withdrawn":
+        writer.connect("0")
+        writer.hold_back("1")
+        writer.connect("1")
+        writer.machine.withdraw()
+    else:
+        writer.hold_back("1")
+        writer.machine.leave(m.Leaving.ABORT)
+    wiring.run()
+    assert not writer.machine.over, "segment 1 owes its answer"
+    writer.cut("0")
+    for segment in wiring.segments:
+        if segment != "1":
+            writer.machine.connected(segment)
+            assert not writer.machine.owed(segment)
+    assert writer.machine.take() == []
+    writer.let_through("1")
+    assert len(writer.of(Moved)) == 1
+    assert writer.machine.over
+
+
 @pytest.mark.rule("E4", "E6")
 @pytest.mark.parametrize("left", ["an append", "a move", "nothing"])
 def test_an_open_that_is_withdrawn_keeps_what_an_earlier_session_left(wire_up, left):
@@ -482,6 +540,20 @@ def test_a_writer_whose_program_gives_up_leaves_where_it_is_open(wire_up, waits_
     assert [each.writer for each in wiring.publishers["0"].holders(wiring.now)] == ["other"]
     # What it moved past or finished was acknowledged everywhere before, so that is whole (E1).
     assert reader.epochs() == [EpochWasAborted(3) if waits_for == "an append" else (3, [b"a"])]
+
+
+@pytest.mark.rule("E4")
+def test_a_writer_that_gives_up_while_it_opens_again_leaves_also_where_the_open_is_on_its_way(wire_up):
+    wiring = wire_up(segments="01")
+    other, writer = wiring.writer("other"), wiring.writer(connect=False)
+    writer.connect("0")
+    writer.hold_back("1")
+    writer.connect("1")
+    writer.machine.give_up(TimedOut("no publisher answers"), leaves=True)
+    wiring.run()
+    writer.let_through("1")
+    other.advance(5)
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([5], [5])
 
 
 @pytest.mark.rule("E4", "E6")

@@ -69,6 +69,10 @@ class SegmentCompletion:
         """The opens that wait."""
         return [ask for _, ask in self._waiting]
 
+    def keeps(self, peer: bytes) -> bool:
+        """Whether an open of `peer` waits."""
+        return any(of == peer for of, _ in self._waiting)
+
     def answered(self, number: int) -> list[Reply]:
         """The catalog answered report `number`; returns the confirmations that waited for it, if it was the last."""
         if number != self._number:

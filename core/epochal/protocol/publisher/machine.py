@@ -321,7 +321,10 @@ class SegmentPublisher:
             case m.Alive():
                 self._sessions.at(peer, now)
             case m.Open():
+                self._opener.opens_again(peer)
                 self._opener.open(peer, message, now)
+            case m.Leave() if self._opener.leave_later(peer, message):
+                pass
             case m.Hold() | m.Abort() | m.Leave():
                 self._operate(peer, message, now)
             case _:
@@ -447,6 +450,13 @@ class SegmentPublisher:
             self.completed()
             return
         self._opener.open_all(self._completion.cancelled(number), now)
+        self._leave_as_asked(now)
+
+    def _leave_as_asked(self, now: float) -> None:
+        """Opens that waited are answered: end those sessions whose writers have left meanwhile (E4)."""
+        for peer, leave in self._opener.take_leaves():
+            if self._writers.at(peer) is not None:
+                self._operate(peer, leave, now)
 
     def completed(self) -> None:
         """The catalog recorded that the stream is complete: empty the frontier, and refuse the opens that waited."""
@@ -460,6 +470,7 @@ class SegmentPublisher:
             self._log.move(self._own.release())
         for peer, ask in waiting:
             self._opener.refuse_complete(peer, ask.op)
+        self._leave_as_asked(self._log.now)
 
     # ---- what the catalog must have recorded first (E11) ----
 
@@ -513,6 +524,7 @@ class SegmentPublisher:
         for state in [state for state in self._writers if state.waiting]:
             self._retry(state)
         self._opener.open_waiting(now)
+        self._leave_as_asked(now)
 
     def _retry(self, state: WriterState) -> None:
         """Do what the writer has requested, in order, up to the first request that still has to wait."""

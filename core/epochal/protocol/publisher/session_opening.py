@@ -113,6 +113,8 @@ class SessionOpener:
         self._writers = log.writers
         self.waiting: dict[Connection, m.Open] = {}
         """By connection, the opens that wait until the catalog has stored a record (E11)."""
+        self._leaving: dict[Connection, m.Leave] = {}
+        """By connection, the leaves of sessions whose open waits."""
         self._to_answer = 0
         """How many of the opens that waited together have not had their turn: their writers are not lost either."""
         self._put_off = False
@@ -149,6 +151,30 @@ class SessionOpener:
         """A record was stored: try all opens again that waited for one."""
         opens, self.waiting = self.waiting, {}
         self.open_all(opens.items(), now)
+
+    def leave_later(self, peer: Connection, leave: m.Leave) -> bool:
+        """Keep `leave` if the open before it still waits, and return whether.
+
+        Its writer may be gone by the time that the open is answered, and nobody else would leave then.
+        """
+        waits = self._waits(peer)
+        if waits:
+            self._leaving[peer] = leave
+        return waits
+
+    def opens_again(self, peer: Connection) -> None:
+        """A later session opens on the connection: what left the one before is not for it."""
+        self._leaving.pop(peer, None)
+
+    def take_leaves(self) -> list[tuple[Connection, m.Leave]]:
+        """The leaves whose opens are answered now."""
+        due = [(peer, leave) for peer, leave in self._leaving.items() if not self._waits(peer)]
+        for peer, _ in due:
+            del self._leaving[peer]
+        return due
+
+    def _waits(self, peer: Connection) -> bool:
+        return peer in self.waiting or self._completion.keeps(peer)
 
     def refuse_complete(self, peer: Connection, op: int) -> None:
         """Refuse an open because the stream is complete."""

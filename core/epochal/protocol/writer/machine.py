@@ -19,13 +19,14 @@ The states of a session, which `_Phase` names. "All" means every segment of the 
     LEAVING      an append failed before its `Leave` was sent     OPEN         nothing
     LEAVING      all have confirmed, and nothing waits            OVER         nothing
     not OVER     `withdraw`                                       WITHDRAWING  nothing
-    WITHDRAWING  it is known that no earlier session left a part  LEAVING      `Leave` where connected
+    WITHDRAWING  it is known that no earlier session left a part  LEAVING      `Leave` wherever it was asked for
     WITHDRAWING  it is known that one did                         OVER         nothing
     not OVER     an error that no reconnect can heal              OVER         `Leave` where it is open, if lost (E3)
     not OVER     `give_up`, and nobody comes back for it          OVER         `Leave` where it is open (E4)
 
 A connection that breaks changes no state. After the next `connected` the segment is opened again, and gets again what
-it has not answered: operations first, then appends (E6, E10).
+it has not answered: operations first, then appends (E6, E10). A session that was withdrawn sends its `Leave` there
+together with the `Open`: its program waits a moment only, and an open alone could arrive after that.
 
 Sources: rules S35; E1, E3-E7, E10-E12, E48, E50.
 """
@@ -259,10 +260,18 @@ class WriterMachine:
         lane.connected, lane.opened = True, None
         if self._operations.has_left(lane):
             return
+        lane.asked = True
         resume = lane.resume(self._aborted) if lane.ever_opened else None
         op = self._operations.number()
         ask = m.Open(op, self.stream, segment, self.writer, self.session, self.under, resume, self._sources)
         self._effects.append(Send(segment, ask))
+        if self._withdrawn:
+            self._effects += [Send(segment, operation) for _, operation in lane.operations.values()]
+
+    @property
+    def _withdrawn(self) -> bool:
+        """Whether the session leaves because its open was given up."""
+        return self._withdrawal > 0 and self._phase is _Phase.LEAVING
 
     def disconnected(self, segment: str) -> None:
         """The connection is gone; what was unacknowledged is sent again after the next `connected`."""
@@ -318,7 +327,7 @@ class WriterMachine:
                 self._join()
         elif self._phase is _Phase.WITHDRAWING:
             self._withdraw_once_known()
-        else:
+        elif not self._withdrawn:  # it has sent its leave after the open
             self._send_again(segment, lane)
 
     def _join(self) -> None:
@@ -507,7 +516,7 @@ class WriterMachine:
             for lane in self._lanes.values():
                 lane.unsent.clear()
             self._waiting_bytes = 0
-            self._operations.start(ticket, lambda op, segment: m.Leave(op, segment, how))
+            self._operations.abort_all(ticket)
         else:
             self._moves.leave(ticket, how)
             self._release_moves()
@@ -516,10 +525,10 @@ class WriterMachine:
     def withdraw(self) -> int | None:
         """Undo an open that its caller gave up, so that nothing waits for this writer's time-out.
 
-        Returns a ticket, or None where no publisher has heard of the session. What an earlier session left is not
+        Returns a ticket, or None where no publisher can have heard of the session. What an earlier session left is not
         touched: publishers keep it until a next session comes for it, or their time-out (E6).
         """
-        if self.over or not any(lane.connected for lane in self._lanes.values()):
+        if self.over or not any(lane.asked for lane in self._lanes.values()):
             return None
         self._phase = _Phase.WITHDRAWING
         self._withdrawal = self._outcomes.ticket(awaited=True)
@@ -538,7 +547,7 @@ class WriterMachine:
             self._outcomes.succeeded(self._withdrawal, Moved(self._withdrawal))
         elif goes_on is not None:
             self._phase = _Phase.LEAVING
-            self._operations.leave_where_connected(self._withdrawal)
+            self._operations.leave_where_asked(self._withdrawal)
 
     def _reachable(self, time: object) -> Time:
         self._usable()
@@ -620,7 +629,10 @@ class WriterMachine:
             self._end(error, except_segment=segment)
 
     def _end(self, error: EpochalError, *, except_segment: str, leaves: bool = False) -> None:
-        """The session is over everywhere; where it is still open its epochs are aborted, if it was lost or leaves."""
+        """The session is over everywhere; where it is still open its epochs are aborted, if it was lost or leaves.
+
+        One that leaves does so also where its open is not answered yet: nobody would leave there later.
+        """
         finishing = self._operations.finishing
         if isinstance(error, StreamComplete) and finishing:
             # It finished, and so did all other writers, before the answer came.
@@ -630,7 +642,8 @@ class WriterMachine:
             return
         if leaves or isinstance(error, WriterLost | AppendsLost):
             for segment, lane in self._lanes.items():
-                if segment != except_segment and lane.opened is not None:
+                is_open = lane.opened is not None or (leaves and self.owed(segment))
+                if segment != except_segment and is_open:
                     leave = m.Leave(self._operations.number(), segment, m.Leaving.ABORT)
                     self._effects.append(Send(segment, leave))
         self._phase = _Phase.OVER

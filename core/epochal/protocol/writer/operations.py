@@ -97,7 +97,7 @@ class Operations:
         self._unconfirmed: dict[int, int] = {}
         """Ticket of an operation that was sent -> how many segments have not confirmed it."""
         self._left: tuple[int, m.Leaving | None] = (0, None)
-        """The close or finish that was sent: its ticket, and how."""
+        """The leave that was sent, of several the first: its ticket, and how."""
 
     def __len__(self) -> int:
         """How many are sent and not confirmed by every segment."""
@@ -117,15 +117,29 @@ class Operations:
             op = self.number()
             lane.send(op, ticket, message(op, segment))
 
-    def leave_where_connected(self, ticket: int) -> None:
-        """Leave, also where the open is not answered yet: it comes there first."""
-        reached = [lane for lane in self._lanes.values() if lane.connected]
-        self._unconfirmed[ticket] = len(reached)
-        for lane in reached:
+    def abort_all(self, ticket: int) -> None:
+        """Leave every segment by an exception, at once (E4)."""
+        self._leaves(ticket, m.Leaving.ABORT)
+        self.start(ticket, lambda op, segment: m.Leave(op, segment, m.Leaving.ABORT))
+
+    def leave_where_asked(self, ticket: int) -> None:
+        """Leave, also where the open is not answered yet: it comes there first.
+
+        Where the connection is lost, the open may have arrived: the next connection leaves there (`connected`).
+        """
+        self._leaves(ticket, m.Leaving.ABORT)
+        asked = [lane for lane in self._lanes.values() if lane.asked]
+        self._unconfirmed[ticket] = len(asked)
+        for lane in asked:
             op = self.number()
             leave = m.Leave(op, lane.segment, m.Leaving.ABORT)
             lane.operations[op] = (ticket, leave)
-            lane.effects.append(Send(lane.segment, leave))
+            if lane.connected:
+                lane.effects.append(Send(lane.segment, leave))
+
+    def _leaves(self, ticket: int, how: m.Leaving) -> None:
+        if self._left[1] is None:
+            self._left = (ticket, how)
 
     def release_moves(self) -> bool:
         """Send the moves whose earlier appends are all acknowledged; fail those after an append that failed.
@@ -153,7 +167,7 @@ class Operations:
         if held is not None:
             self.start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held), whole))
         elif how is not None:
-            self._left = (move.ticket, how)
+            self._leaves(move.ticket, how)
             self.start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
         else:
             self._outcomes.succeeded(move.ticket, Moved(move.ticket))
@@ -192,7 +206,10 @@ class Operations:
     # ---- leaving ----
 
     def has_left(self, lane: SegmentSession) -> bool:
-        """Whether the close or finish has taken effect there; to open again there would cancel a finish (E7)."""
+        """Whether the leave has taken effect there, or is not needed: then it is not to be opened again.
+
+        To open again would cancel a finish (E7), and after an open that was withdrawn nobody would leave once more.
+        """
         ticket, how = self._left
         return how is not None and all(ticket != of for of, _ in lane.operations.values())
 

@@ -36,6 +36,8 @@ class SegmentSession:
     segment: str
     effects: list[WriterEffect]
     connected: bool = False
+    asked: bool = False
+    """Whether this session was ever asked for here: from then on it may be open, whatever becomes of the answer."""
     opened: m.Opened | None = None
     """The answer to this connection's `Open`; None while there is none."""
     ever_opened: bool = False
