@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from tests.patience import PATIENCE
+from tests.virtual_time import run
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import AppendsLost, Superseded
 from epochal.local import LocalMode, LocalSettings
+from epochal.local.shared import SharedPublisher
+from epochal.resources.plan import PlannedPublisher
 
 ONE = LocalSettings(poll_interval=0.05, shared_processes=1)
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
@@ -216,3 +219,65 @@ async def test_a_stream_moves_to_a_process_of_its_own_and_back(tmp_path: Path) -
             await publish(client, stream, time)
         async with client.subscribe(stream, since="start") as sub:
             assert [(await anext(sub.epochs())).time for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.rule("E12")
+@pytest.mark.parametrize("spec", [{}, STORED], ids=["memory", "stored"])
+async def test_a_stream_begins_elsewhere_only_once_it_cannot_live_where_it_was(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    """Its process hangs. With storage the lock of the log keeps two owners apart, without it only the process's end."""
+    async with (
+        asyncio.timeout(PATIENCE),
+        LocalMode(tmp_path, settings=replace(ONE, stop_timeout=0.3)) as local,
+        CatalogClient(local.url) as catalog,
+        epochal.connect(local.url) as client,
+    ):
+        stream, other = await declare(catalog, "flights", **spec), await declare(catalog, "other")
+        for name in ("flights", "other"):
+            await incarnation(catalog, name)
+        hangs = local.processes["shared-0"]
+        os.kill(hangs, signal.SIGSTOP)
+        try:
+            await declare(catalog, "flights", publishers={"dedicated": True}, **spec)
+            while "demo.flights-0" not in local.processes:  # noqa: ASYNC110 - it looks by itself
+                await asyncio.sleep(0.02)
+            assert (local.processes.get("shared-0") == hangs) == bool(spec)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(hangs, signal.SIGCONT)
+        for name in (stream, other):
+            await publish(client, name, 1)
+
+
+@pytest.mark.rule("E12")
+def test_a_publisher_that_waits_for_its_turn_to_stop_is_not_taken_for_one_that_hangs() -> None:
+    class Process:
+        killed = 0.0
+
+        def __init__(self, until: float) -> None:
+            self.until = until
+
+        def serve(self, publisher: SharedPublisher) -> None:
+            self.publisher = publisher
+
+        release = serve
+
+        def still_stops(self, seconds: float) -> bool:
+            """One of its others stops every few seconds, `until` then."""
+            return asyncio.get_running_loop().time() - seconds < self.until
+
+        def kill(self) -> None:
+            self.killed = asyncio.get_running_loop().time()
+            self.publisher.gone()
+
+    async def main() -> tuple[float, float]:
+        process = Process(25.0)
+        planned = PlannedPublisher("demo.x-0", "demo/x", "u", ("0",))
+        publisher = SharedPublisher(process, planned, LocalSettings(stop_timeout=10.0))  # type: ignore[arg-type]  # as far as it is used
+        publisher.start()
+        await asyncio.sleep(0)
+        await publisher.stop()
+        return process.killed, asyncio.get_running_loop().time()
+
+    assert run(main()) == (40.0, 40.0)

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 from tests.virtual_time import run
 
-from epochal.errors import ConfigError, Unavailable
+from epochal.errors import ConfigError, StreamGone, Unavailable
 from epochal_publisher.serving import EXIT_FAILED, EXIT_SUPERSEDED, Ended
 from epochal_publisher.shared.assignments import Serve, StopServing, parse
+from epochal_publisher.shared.process import serve_shared
 from epochal_publisher.shared.streams import Pace, SharedStreams
+from epochal_publisher.shared.ticker import Ticker
 
 Ready = Callable[[Mapping[str, str]], None]
 Script = Callable[["World", Serve, asyncio.Event, Ready], Awaitable[Ended]]
@@ -28,7 +30,10 @@ class World:
 
     def serve(self, *publishers: str) -> None:
         for publisher in publishers:
-            self.streams.serve(Serve(publisher, f"demo/{publisher}", ("0",)))
+            self.streams.serve(Serve(publisher, f"demo/{publisher}", "u", ("0",)))
+
+    def stop(self, publisher: str, uid: str = "u") -> None:
+        self.streams.stop(StopServing(publisher, uid))
 
     async def _run(self, asked: Serve, stop: asyncio.Event, ready: Ready) -> Ended:
         self.begun.append((round(asyncio.get_running_loop().time(), 3), asked.publisher))
@@ -39,7 +44,7 @@ class World:
         finally:
             self.running -= 1
 
-    def _say(self, publisher: str, state: str, reason: str) -> None:
+    def _say(self, publisher: str, uid: str, state: str, reason: str) -> None:
         self.said.append((round(asyncio.get_running_loop().time(), 3), publisher, state))
         self.reasons += [reason] if reason else []
 
@@ -161,7 +166,7 @@ def test_a_deleted_stream_is_not_begun_again_and_waits_to_be_stopped() -> None:
         world = World(script)
         world.serve("gone")
         await asyncio.sleep(100)
-        world.streams.stop("gone")
+        world.stop("gone")
         await asyncio.sleep(0.1)
         assert world.states("gone") == ["ready", "stopped"]
         await world.streams.close()
@@ -182,7 +187,7 @@ def test_a_namesake_begins_when_the_one_before_has_stopped() -> None:
         world = World(script)
         world.serve("p", "p")  # again: it goes on
         await asyncio.sleep(1)
-        world.streams.stop("p")
+        world.stop("p")
         world.serve("p")
         await asyncio.sleep(10)
         await world.streams.close()
@@ -191,6 +196,34 @@ def test_a_namesake_begins_when_the_one_before_has_stopped() -> None:
     world = run(main())
     assert (world.most, [when for when, _ in world.begun]) == (1, [0, 4])
     assert world.states("p") == ["ready", "stopped", "ready", "stopped"]
+
+
+@pytest.mark.rule("E12")
+def test_a_stream_made_again_under_its_name_begins_once_when_the_one_before_has_stopped() -> None:
+    async def script(world: World, asked: Serve, stop: asyncio.Event, ready: Ready) -> Ended:
+        if asked.uid == "old" and len(world.begun) == 2:
+            raise StreamGone("created again")  # it had failed, and finds another stream
+        ready({})
+        if asked.uid == "old":
+            await asyncio.sleep(1)
+            return Ended(EXIT_FAILED, "the log cannot be written")
+        await stop.wait()
+        return Ended(0, "")
+
+    async def main() -> World:
+        world = World(script)
+        for uid in ("old", "new"):
+            world.streams.serve(Serve("p", "demo/p", uid, ("0",)))
+            await asyncio.sleep(100)
+        world.stop("p", "old")
+        await asyncio.sleep(1)
+        assert world.states("p")[-2:] == ["ready", "stopped"], "what is said of the old one is not of the new one"
+        assert world.running == 1
+        await world.streams.close()
+        return world
+
+    world = run(main())
+    assert (world.most, [when for when, _ in world.begun]) == (1, [0, 1.1, 100])
 
 
 def test_a_few_stop_at_once_and_what_waits_for_its_turn_to_begin_ends_at_once() -> None:
@@ -233,11 +266,30 @@ def test_a_bug_in_one_stream_is_its_own(caplog: pytest.LogCaptureFixture) -> Non
     assert "ZeroDivisionError: oh" in caplog.text
 
 
+async def test_the_settings_of_all_streams_hold_for_their_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks, stop = list[float](), asyncio.Event()
+
+    class Noted(Ticker):
+        def __init__(self, interval: float) -> None:
+            super().__init__(interval)
+            ticks.append(interval)
+
+    monkeypatch.setattr("epochal_publisher.shared.process.Ticker", Noted)
+    monkeypatch.setenv("EPOCHAL_PUBLISHER_TICK", "0.25")
+    stop.set()
+    assert await serve_shared(stop, "http://127.0.0.1:9", None, None) == 0
+    assert ticks == [0.25]
+    monkeypatch.setenv("EPOCHAL_PUBLISHER_TICK", "25")
+    with pytest.raises(ConfigError, match="TICK"):
+        await serve_shared(stop, "http://127.0.0.1:9", None, None)
+
+
 def test_orders() -> None:
-    serve = b'{"serve": {"publisher": "demo.a-0", "stream": "demo/a", "segments": ["0", "1"]}}'
-    assert parse(serve) == Serve("demo.a-0", "demo/a", ("0", "1"))
-    assert parse(b'{"stop": "demo.a-0"}') == StopServing("demo.a-0")
-    for wrong in (b"", b"no", b"[]", b'{"serve": {}}', b'{"stop": 1}', b"\xff"):
+    serve = b'{"serve": {"publisher": "demo.a-0", "stream": "demo/a", "uid": "u", "segments": ["0", "1"]}}'
+    assert parse(serve) == Serve("demo.a-0", "demo/a", "u", ("0", "1"))
+    assert parse(b'{"stop": "demo.a-0", "uid": "u"}') == StopServing("demo.a-0", "u")
+    nameless = serve.replace(b'"uid"', b'"id"')
+    for wrong in (b"", b"no", b"[]", b'{"serve": {}}', b'{"stop": 1}', b'{"stop": "demo.a-0"}', nameless, b"\xff"):
         with pytest.raises(ConfigError, match="no order"):
             parse(wrong)
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.virtual_time import run
 
+from epochal.service.process import ABOUT
 from epochal_publisher.shared.ticker import BETWEEN_TURNS, Ticker
 
 
@@ -38,6 +39,28 @@ def test_a_tick_that_fails_ends_its_stream_and_no_other() -> None:
     assert bad == 3
     assert good == 8, "it ticks on, until its stream is kept no longer"
     assert late == 15
+
+
+def test_what_a_tick_logs_names_its_stream() -> None:
+    class Named(Stream):
+        said = ""
+
+        def tick(self) -> None:
+            super().tick()
+            self.said = ABOUT.get()
+
+    async def main() -> list[str]:
+        ticker, streams = Ticker(0.1), [Named(), Named()]
+        tasks = [asyncio.create_task(ticker.run())]
+        for number, stream in enumerate(streams):
+            ABOUT.set(f"demo/s{number}")  # a task has the context of where it was made
+            tasks.append(asyncio.create_task(ticker.keep_time(stream)))
+        await asyncio.sleep(0.15)
+        for task in tasks:
+            task.cancel()
+        return [stream.said for stream in streams]
+
+    assert run(main()) == ["demo/s0", "demo/s1"]
 
 
 def test_other_tasks_get_a_turn_between_the_ticks_of_many() -> None:

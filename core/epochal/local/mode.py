@@ -319,6 +319,7 @@ def _desired(stream: StreamInfo) -> DesiredStream:
         stream.namespace, stream.name, stream.uid, segments, packed,
         relays=spec.relays, dedicated=spec.publishers.dedicated,
         http_port=spec.publishers.http_port or 0, relay_http_port=spec.relay_http_port or 0,
+        stored=spec.history.policy != "memory",
     )  # fmt: skip
 
 

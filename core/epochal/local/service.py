@@ -111,6 +111,11 @@ class Service:
         if self._child is not None and self.ready:
             self._child.send(line)
 
+    def kill(self) -> None:
+        """End the process at once, if one runs; it is started again as after any end."""
+        if self._child is not None:
+            self._child.kill()
+
     async def settled(self, tries: int) -> None:
         """Wait until it has been ready, or has ended so many times before that."""
         while not self.was_ready.is_set() and self._failed_starts < tries:

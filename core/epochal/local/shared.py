@@ -7,6 +7,7 @@ begin, fail and stop there by themselves (`epochal_publisher.shared`).
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ class SharedProcess:
         self.name = name
         self._settings = settings
         self._publishers: dict[str, SharedPublisher] = {}
+        self._stopped = -math.inf
+        """When a stream of it has stopped last."""
         self._service = Service(
             f"publisher process {name}", command, log, settings, self._tell_all,
             on_line=self._heard, on_end=self._ended, turns=turns,
@@ -46,7 +49,14 @@ class SharedProcess:
 
     async def stop(self) -> None:
         """Stop all streams in order, and the process."""
-        await self._service.stop(self._settings.stop_timeout + STOP_EACH * len(self._publishers))
+        try:
+            await self._service.stop(self._settings.stop_timeout + STOP_EACH * len(self._publishers))
+        finally:
+            self._ended()
+
+    def kill(self) -> None:
+        """End the process at once, and with it every stream in it; it is started again."""
+        self._service.kill()
 
     def host(self, publisher: PlannedPublisher) -> "SharedPublisher":
         """A publisher of this process, not started yet."""
@@ -62,7 +72,11 @@ class SharedProcess:
         if not self._service.ready:  # nothing runs that serves it, and what starts will not be told of it
             self._forget(publisher)
             return
-        self._service.send(json.dumps({"stop": publisher.planned.id}).encode())
+        self._service.send(json.dumps({"stop": publisher.planned.id, "uid": publisher.planned.uid}).encode())
+
+    def still_stops(self, seconds: float) -> bool:
+        """Whether a stream of it has stopped within the last `seconds`: others wait for their turn."""
+        return asyncio.get_running_loop().time() - self._stopped < seconds
 
     def _forget(self, publisher: "SharedPublisher") -> None:
         if self._publishers.get(publisher.planned.id) is publisher:
@@ -72,8 +86,8 @@ class SharedProcess:
     def _tell(self, publisher: "SharedPublisher") -> None:
         planned = publisher.planned
         order: dict[str, Any] = {
-            "publisher": planned.id, "stream": planned.stream, "segments": list(planned.segments),
-            "http_port": planned.http_port,
+            "publisher": planned.id, "stream": planned.stream, "uid": planned.uid,
+            "segments": list(planned.segments), "http_port": planned.http_port,
         }  # fmt: skip
         self._service.send(json.dumps({"serve": order}).encode())
 
@@ -90,6 +104,10 @@ class SharedProcess:
         except ValueError:
             return
         publisher = self._publishers.get(said.get("publisher"))
+        if publisher is not None and said.get("uid") != publisher.planned.uid:
+            publisher = None  # of a stream that had the name before
+        if said.get("state") == "stopped":
+            self._stopped = asyncio.get_running_loop().time()
         match said.get("state"):
             case "ready" if publisher is not None:
                 publisher.is_ready()
@@ -144,15 +162,28 @@ class SharedPublisher:
             return
         self.stopping = True
         self._process.release(self)
-        try:
-            async with asyncio.timeout(self._settings.stop_timeout):
-                await self._gone.wait()
-        except TimeoutError:
-            # Its process cannot be killed, for others are in it. No other process can have its log meanwhile (E12).
+        if not await self._went():
             logger.warning(
-                "publisher %s has not stopped within %g s; going on without it",
-                self.planned.id, self._settings.stop_timeout,
+                "publisher %s has not stopped within %g s; %s", self.planned.id, self._settings.stop_timeout,
+                "going on without it" if self.planned.stored else "its process is killed and started again",
             )  # fmt: skip
+            # With storage the lock of its log keeps every other process out (E12), so others go on beside it. Without,
+            # it must be gone before it may begin elsewhere; and nothing but the whole process can hang for so long.
+            if not self.planned.stored:
+                self._process.kill()
+                await self._gone.wait()
+
+    async def _went(self) -> bool:
+        """Whether it stops in time, which counts from when another one of its process has stopped: these take turns."""
+        timeout = self._settings.stop_timeout
+        while True:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._gone.wait()
+                return True
+            except TimeoutError:
+                if not self._process.still_stops(timeout):
+                    return False
 
     def is_ready(self) -> None:
         """Clients are served."""

@@ -6,7 +6,7 @@ Deployment, so that only local mode plans each of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
 
@@ -17,7 +17,7 @@ class DesiredStream:
     `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a
     caller that cannot restart a publisher without loss keeps it constant. `dedicated`: each publisher has a process or
     pod of its own; else `place` says which process it shares. `http_port` and `relay_http_port` are those that local
-    mode uses when there is one publisher, or relay; 0 is any free one.
+    mode uses when there is one publisher, or relay; 0 is any free one. `stored`: it has logs on disk.
     """
 
     namespace: str
@@ -30,6 +30,7 @@ class DesiredStream:
     dedicated: bool = True
     http_port: int = 0
     relay_http_port: int = 0
+    stored: bool = False
 
     @property
     def qualified(self) -> str:
@@ -48,6 +49,8 @@ class PlannedPublisher:
     generation: int = 1
     dedicated: bool = True
     http_port: int = 0
+    stored: bool = field(default=False, compare=False)
+    """Whether its logs are on disk, where a lock keeps a second one out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
             stream.generation,
             stream.dedicated,
             stream.http_port if len(groups) == 1 else 0,
+            stream.stored,
         )
         for index, group in enumerate(groups)
     ]

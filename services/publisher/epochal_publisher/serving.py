@@ -50,18 +50,21 @@ async def serve_stream(
     *,
     ready: Callable[[Mapping[str, str]], None],
     shared: Shared | None = None,
+    uid: str | None = None,
 ) -> Ended:
     """Serve until `stop` is set or the segments are lost.
 
-    `ready` is called with the addresses by name once clients are served. Raises `EpochalError` for what cannot start,
-    and any other error for a bug; sockets, logs and HTTP are closed then too.
+    `ready` is called with the addresses by name once clients are served. `uid`: that of the stream that is meant; None
+    for any that has the name. Raises `StreamGone` where another one has it, `EpochalError` for what cannot start, and
+    any other error for a bug; sockets, logs and HTTP are closed then too.
     """
     async with PublisherLease(settings, None if shared is None else shared.renewals) as lease:
         publisher = PublisherProcess(settings, lease, None if shared is None else shared.context)
         try:
             async with PublisherHttp(settings, publisher) as http, AsyncExitStack() as stack:
                 ticker = None if shared is None else shared.ticker
-                code = await _serve(settings, lease, publisher, http.address, stop, stack, ready, ticker)
+                start = _start(stack, settings, lease, publisher, http.address, uid)
+                code = await _serve(settings, lease, publisher, start, stop, ready, ticker)
             return Ended(code, str(publisher.over.result()) if publisher.over.done() else "")
         finally:
             publisher.close()
@@ -71,16 +74,15 @@ async def _serve(
     settings: Settings,
     lease: PublisherLease,
     publisher: PublisherProcess,
-    http: str,
+    start: Coroutine[Any, Any, Mapping[str, str]],
     stop: asyncio.Event,
-    stack: AsyncExitStack,
     ready: Callable[[Mapping[str, str]], None],
     ticker: Ticker | None,
 ) -> int:
     stopped = asyncio.ensure_future(stop.wait())
     tasks: list[asyncio.Future[Any]] = [stopped]
     try:
-        starting = asyncio.ensure_future(_start(stack, settings, lease, publisher, http))
+        starting = asyncio.ensure_future(start)
         tasks.append(starting)
         await asyncio.wait((stopped, starting), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
@@ -104,12 +106,15 @@ async def _start(
     lease: PublisherLease,
     publisher: PublisherProcess,
     http: str,
+    uid: str | None,
 ) -> Mapping[str, str]:
     """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12).
 
     Returns the addresses of the sockets by name.
     """
     stream = await lease.look_up()
+    if uid not in (None, stream.uid):
+        raise StreamGone(f"stream {settings.stream} was deleted, and created again as another one")
     publisher.listen(stream)
     addresses = {**publisher.addresses, "http": http}
     stores = await stack.enter_async_context(SegmentStores(settings, stream, lease.instance))

@@ -1,9 +1,10 @@
 """What a process is told to serve, and what it says of that: one JSON object a line, in each direction.
 
-`{"serve": {"publisher": ID, "stream": "namespace/name", "segments": ["0"], "http_port": 0}}` (0 is any free port) and
-`{"stop": ID}` come in on standard input; its end stops everything. `{"publisher": ID, "state": "ready" | "failed" |
-"stopped", "reason": TEXT}` goes out on standard output. Separate from the process so that both sides of the line can be
-read in one place; who gives the orders is `epochal.local.shared`.
+`{"serve": {"publisher": ID, "stream": "namespace/name", "uid": UID, "segments": ["0"], "http_port": 0}}` (0 is any free
+port) and `{"stop": ID, "uid": UID}` come in on standard input; its end stops everything. `{"publisher": ID, "uid": UID,
+"state": "ready" | "failed" | "stopped", "reason": TEXT}` goes out on standard output. The uid says which stream is
+meant: another one may have its name, and its publisher's id, by now. Separate from the process so that both sides of
+the line can be read in one place; who gives the orders is `epochal.local.shared`.
 """
 
 import json
@@ -24,15 +25,17 @@ class Serve:
 
     publisher: str
     stream: str
+    uid: str
     segments: tuple[str, ...]
     http_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StopServing:
-    """Stop this publisher in order."""
+    """Stop this publisher of this stream in order."""
 
     publisher: str
+    uid: str
 
 
 def parse(line: bytes) -> Serve | StopServing:
@@ -40,16 +43,20 @@ def parse(line: bytes) -> Serve | StopServing:
     try:
         order: Any = json.loads(line)
         match order:
-            case {"serve": {"publisher": str(publisher), "stream": str(stream), "segments": list(segments)}}:
+            case {
+                "serve": {
+                    "publisher": str(publisher), "stream": str(stream), "uid": str(uid), "segments": list(segments),
+                }
+            }:  # fmt: skip
                 port = order["serve"].get("http_port", 0)
-                return Serve(publisher, stream, tuple(map(str, segments)), int(port))
-            case {"stop": str(publisher)}:
-                return StopServing(publisher)
+                return Serve(publisher, stream, uid, tuple(map(str, segments)), int(port))
+            case {"stop": str(publisher), "uid": str(uid)}:
+                return StopServing(publisher, uid)
     except (TypeError, ValueError):
         pass
     raise ConfigError(f"{line[:200]!r} is no order to serve a stream or to stop")
 
 
-def said(publisher: str, state: State, reason: str = "") -> str:
+def said(publisher: str, uid: str, state: State, reason: str = "") -> str:
     """The line that says what became of one publisher; short enough to be written in one piece."""
-    return json.dumps({"publisher": publisher, "state": state, "reason": reason[:MOST_REASON]})
+    return json.dumps({"publisher": publisher, "uid": uid, "state": state, "reason": reason[:MOST_REASON]})

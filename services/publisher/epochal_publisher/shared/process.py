@@ -25,18 +25,21 @@ from epochal_publisher.shared.ticker import Ticker
 
 logger = logging.getLogger("epochal.publisher")
 
-TICK = 0.1
-"""Seconds, as `Settings.tick` is by default."""
 MOST_SOCKETS = 65_000
 """Of the library, which knows a limit of 65,535; a stream has three. Descriptors run out first."""
 
 
 async def serve_shared(stop: asyncio.Event, catalog: str | None, data: Path | None, host: str | None) -> int:
-    """Serve what standard input says until `stop` is set or it ends; returns the exit code."""
+    """Serve what standard input says until `stop` is set or it ends; returns the exit code.
+
+    Raises `ConfigError` for settings with which no stream could be served.
+    """
+    # What all streams have in common; who they are is told later.
+    common = Settings.read(catalog=catalog, data=data, host=host, stream="of/each", publisher="of-each", segments="0")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.max_sockets = min(MOST_SOCKETS, file_limit())
-    ticker = Ticker(TICK)
-    async with CatalogClient(catalog, patience=0.0, timeout=5.0) as client:
+    ticker = Ticker(common.tick)
+    async with CatalogClient(common.catalog, patience=0.0, timeout=5.0) as client:
         shared = Shared(context, SharedRenewals(client), ticker)
 
         async def run(asked: Serve, stop: asyncio.Event, ready: Callable[[Mapping[str, str]], None]) -> Ended:
@@ -45,7 +48,7 @@ async def serve_shared(stop: asyncio.Event, catalog: str | None, data: Path | No
                 stream=asked.stream, publisher=asked.publisher, segments=",".join(asked.segments),
                 http_port=asked.http_port or None,
             )  # fmt: skip
-            return await serve_stream(settings, stop, ready=ready, shared=shared)
+            return await serve_stream(settings, stop, ready=ready, shared=shared, uid=asked.uid)
 
         streams = SharedStreams(run, _say, Pace())
         ticking = asyncio.create_task(ticker.run(), name="ticker")
@@ -73,12 +76,12 @@ def _obey(streams: SharedStreams, line: bytes) -> None:
     if isinstance(order, Serve):
         streams.serve(order)
     else:
-        streams.stop(order.publisher)
+        streams.stop(order)
 
 
-def _say(publisher: str, state: State, reason: str) -> None:
+def _say(publisher: str, uid: str, state: State, reason: str) -> None:
     with suppress(OSError):  # nobody listens any more: standard input ends too
-        print(said(publisher, state, reason), flush=True)
+        print(said(publisher, uid, state, reason), flush=True)
 
 
 def _read_orders(loop: asyncio.AbstractEventLoop, obey: Callable[[bytes], None], ended: Callable[[], None]) -> None:

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from epochal.backoff import Backoff
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, StreamGone
 from epochal.service.process import ABOUT
 from epochal.turns import Turns
 from epochal_publisher.serving import Ended
-from epochal_publisher.shared.assignments import Serve, State
+from epochal_publisher.shared.assignments import Serve, State, StopServing
 
 logger = logging.getLogger("epochal.publisher")
 
-Say = Callable[[str, State, str], None]
-"""Called with a publisher's id, what became of it, and why."""
+Say = Callable[[str, str, State, str], None]
+"""Called with a publisher's id and its stream's uid, what became of it, and why."""
 
 
 class Run(Protocol):
@@ -50,6 +50,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Kept:
+    asked: Serve
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
@@ -68,22 +69,27 @@ class SharedStreams:
         self._closing = False
 
     def serve(self, asked: Serve) -> None:
-        """Begin to serve. A publisher of this id that is served already goes on. After `close`, nothing begins."""
+        """Begin to serve. A publisher of this id and stream that is served already goes on.
+
+        One of another stream, which had the name before, is stopped first. After `close`, nothing begins.
+        """
         if self._closing:
             return  # the process ends, and the next one is told again
         before = self._kept.get(asked.publisher)
         if before is not None and not before.stop.is_set():
-            return
-        kept = self._kept[asked.publisher] = _Kept()
+            if before.asked.uid == asked.uid:
+                return
+            before.stop.set()
+        kept = self._kept[asked.publisher] = _Kept(asked)
         kept.task = asyncio.create_task(self._keep(asked, kept, before), name=f"serve {asked.publisher}")
         self._tasks.add(kept.task)
         kept.task.add_done_callback(self._tasks.discard)
 
-    def stop(self, publisher: str) -> None:
+    def stop(self, asked: StopServing) -> None:
         """Stop one in order; `say` learns when it has."""
-        kept = self._kept.get(publisher)
-        if kept is None:
-            self._say(publisher, "stopped", "")
+        kept = self._kept.get(asked.publisher)
+        if kept is None or kept.asked.uid != asked.uid:
+            self._say(asked.publisher, asked.uid, "stopped", "")
         else:
             kept.stop.set()
 
@@ -113,14 +119,14 @@ class SharedStreams:
                     backoff.reset()
                 delay = backoff.delay()
                 logger.warning("%s; beginning again in %.1f s", reason, delay)
-                self._say(asked.publisher, "failed", reason)
+                self._say(asked.publisher, asked.uid, "failed", reason)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(delay):
                         await kept.stop.wait()
         finally:
             if self._kept.get(asked.publisher) is kept:
                 del self._kept[asked.publisher]
-            self._say(asked.publisher, "stopped", "")
+            self._say(asked.publisher, asked.uid, "stopped", "")
 
     async def _once(self, asked: Serve, stop: asyncio.Event) -> tuple[float | None, str | None]:
         """Serve once; returns since when it was served, None for never, and why it ended, None for a deleted stream."""
@@ -134,7 +140,7 @@ class SharedStreams:
             nonlocal since
             since = asyncio.get_running_loop().time()
             turn.give_back()
-            self._say(asked.publisher, "ready", "")
+            self._say(asked.publisher, asked.uid, "ready", "")
 
         may_stop = asyncio.Event()
         stopping = asyncio.create_task(self._stop_in_turn(stop, may_stop))
@@ -142,6 +148,9 @@ class SharedStreams:
             with turn:
                 ended = await self._run(asked, may_stop, ready)
             return since, (ended.reason or f"ended with status {ended.code}") if ended.code else None
+        except StreamGone as error:  # before it began
+            logger.info("not begun: %s", error)
+            return since, None
         except EpochalError as error:
             return since, str(error)
         except Exception as error:

@@ -1,7 +1,8 @@
 """One clock for all streams of a process: a timer for each would wake the process as often as there are streams."""
 
 import asyncio
-from typing import Protocol
+from contextvars import Context, copy_context
+from typing import NamedTuple, Protocol
 
 BETWEEN_TURNS = 32
 """Streams that tick before other tasks get a turn."""
@@ -15,6 +16,12 @@ class Ticking(Protocol):
         ...
 
 
+class _Kept(NamedTuple):
+    failed: "asyncio.Future[None]"
+    context: Context
+    """That of the stream's own task, so that a line of the log which a tick writes names the stream."""
+
+
 class Ticker:
     """Lets every stream tick each `interval` seconds, while `run` runs.
 
@@ -23,11 +30,12 @@ class Ticker:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self._streams: dict[Ticking, asyncio.Future[None]] = {}
+        self._streams: dict[Ticking, _Kept] = {}
 
     async def keep_time(self, stream: Ticking) -> None:
         """Tick for ever. Raises what a tick of this stream raises."""
-        failed = self._streams[stream] = asyncio.get_running_loop().create_future()
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streams[stream] = _Kept(failed, copy_context())
         try:
             await failed
         finally:
@@ -37,10 +45,10 @@ class Ticker:
         """Tick for ever, whatever becomes of single streams."""
         while True:
             await asyncio.sleep(self._interval)
-            for number, (stream, failed) in enumerate(list(self._streams.items()), 1):
+            for number, (stream, (failed, context)) in enumerate(list(self._streams.items()), 1):
                 if not failed.done():
                     try:
-                        stream.tick()
+                        context.run(stream.tick)
                     except Exception as error:  # it is raised where the stream is kept
                         failed.set_exception(error)
                 if number % BETWEEN_TURNS == 0:
