@@ -206,6 +206,41 @@ with signals.ending():
     assert (done.stdout, words(done.stderr)) == (b"ended by SIGTERM\n", [])
 
 
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        ("raise", None),
+        ("raise TimedOut('late')", 4),
+        ("raise UsageError('wrong')", 2),
+        ("return 1", 1),
+        ("return 0", 0),
+    ],
+)
+def test_a_command_that_fails_as_it_ends_in_order_says_so_by_its_status(
+    ends: str, status: int | None, number: signal.Signals
+) -> None:
+    """Else who has stopped it takes it for one that did all that was under way."""
+    program = f"""
+import asyncio, importlib, os
+from epochal.cli.io import signals
+from epochal.errors import TimedOut, UsageError
+
+async def work():
+    try:
+        os.kill(os.getpid(), {number:d})
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        {ends}
+
+main = importlib.import_module("epochal.cli.main")
+main.app = lambda **_: signals.run(work())
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == (128 + number if status is None else status), done.stderr
+
+
 def test_a_command_that_is_leaving_is_not_cancelled() -> None:
     """All of its work is done, and that is what its status says."""
     program = """

@@ -120,8 +120,8 @@ def main() -> None:
     """Run the command line and exit."""
     with signals.ending():
         status = _run()
-    if (ended := signals.came()) is not None and status != ExitStatus.OK:  # what was done all the same is done
-        status = 128 + ended
+    if (ended := signals.came()) is not None and status == ExitStatus.INTERRUPTED:
+        status = 128 + ended  # what was done all the same is done, and what failed has failed
     if ended is signal.SIGHUP:
         _drop_unread()
     sys.exit(status)
