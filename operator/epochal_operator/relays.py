@@ -4,14 +4,15 @@ A Relay has no finalizer: nothing of it is anywhere but in the cluster, where it
 leave the catalog by themselves. It is the stream's operator that looks after it.
 """
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
 from epochal.errors import ManifestError
-from epochal.kube.api import ApiError
+from epochal.kube.api import KINDS, ApiError
 from epochal.resources.cluster import ClusterPlan, Whose, whose
 from epochal.resources.cluster.relay import (
     ClusterRelay,
@@ -19,9 +20,10 @@ from epochal.resources.cluster.relay import (
     plan_relay,
     relay_children_of,
     relay_objects_name,
+    relay_selector,
 )
 from epochal.resources.cluster.relay_scaling import RecentNeeds, is_ending, needed
-from epochal.resources.cluster.relay_status import RelaySeen
+from epochal.resources.cluster.relay_status import RelaySeen, is_short
 from epochal.resources.cluster.stream import is_terminating, key
 from epochal.resources.manifest import StreamManifest
 from epochal.resources.relay import RelayManifest
@@ -32,6 +34,8 @@ from epochal_operator.catalog_sync import RelayName, manifest_of, refused
 from epochal_operator.ownership import Claims
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import OperatorSettings
+
+logger = logging.getLogger("epochal.operator")
 
 
 @dataclass(slots=True)
@@ -122,6 +126,8 @@ class RelayReconciler:
         if newest is None:
             raise OutOfDate(f"{manifest.qualified} is gone")
         seen = self._seen(newest, done, replicas, 0 if stream is None else subscribers, wrong)
+        if is_short(seen):
+            seen = replace(seen, pods=await self._pods(manifest))
         wait = await self.reporter.report_relay(newest, seen)
         if done.actions:  # what they made is known already, so no event will be news
             return self.settings.retry_first
@@ -176,6 +182,19 @@ class RelayReconciler:
 
     # ---- what is reported ----
 
+    async def _pods(self, manifest: RelayManifest) -> Sequence[Object]:
+        """The pods of a Relay. They are not watched: the Deployment looks after them, and there may be a thousand."""
+        try:
+            pods, _ = await self.actions.api.list(
+                KINDS["Pod"], manifest.namespace, selector=relay_selector(manifest.name)
+            )
+        except ApiError as error:
+            if error.passes:
+                raise
+            logger.debug("the pods of relays cannot be read: %s", error)
+            return ()
+        return pods
+
     def _seen(
         self,
         relay: Object,
@@ -195,6 +214,7 @@ class RelayReconciler:
             wanted,
             subscribers,
             wrong,
+            patience=self.settings.rollout_patience,
         )
 
 

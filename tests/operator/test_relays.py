@@ -40,12 +40,19 @@ class Held:
     def __init__(self) -> None:
         self.there = Pretended()
         self.refuses: tuple[str, str] | None = None
+        self.lists = 0
         self.applied: list[tuple[str, str]] = []
         self.admitted: Callable[[Object], Object] = lambda item: item
         """What is kept of an object that is applied."""
 
     async def get(self, kind: str, _namespace: str, name: str) -> Object | None:
         return copy.deepcopy(self.there.items.get((kind, name)))
+
+    async def list(self, kind: Any, _namespace: str, selector: str = "") -> tuple[list[Object], str]:
+        assert selector == "app.kubernetes.io/name=epochal-relay,epochal.dev/relay=near"
+        self.lists += 1
+        found = [item for (of, _), item in self.there.items.items() if of == kind.kind]
+        return copy.deepcopy(found), self.there.number()
 
     async def create(self, item: Object) -> Object:
         return {**item, "metadata": {**item["metadata"], "uid": "e", "resourceVersion": self.there.number()}}
@@ -451,6 +458,32 @@ async def test_relays_that_find_no_node_or_no_quota_keep_none_from_ending(
         await world.next_list()
         world.deployed(**{name: min(count, world.replicas or 0) for name, count in room.items()})
     assert world.replicas == 1
+
+
+async def test_what_crashed_is_named_and_pods_are_read_only_while_a_relay_does_not_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch, replicas=2)
+    world.put(stream())
+    await world.look()
+    read = world.held.lists
+    await world.look(after=100)
+    assert (world.told["Ready"], world.held.lists) == (("True", "Serving"), read)
+    killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    container = {"name": "relay", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": killed}
+    crashed = {"metadata": {"name": "near-relay-x"}, "kind": "Pod", "status": {"containerStatuses": [container]}}
+    world.held.there.items["Pod", "near-relay-x"] = crashed
+    world.deployed(readyReplicas=1)
+    await world.looks.reconcile(PLACE)
+    assert world.told == {"Ready": ("False", "RelaysNotReady"), "Degraded": ("True", "RelayFailing")}
+    messages = [item["message"] for item in world.status["conditions"]]
+    assert messages == [
+        "1 of 2 relays serve subscribers; near-relay-x (relay ended with OOMKilled, exit code 137)",
+        "near-relay-x (CrashLoopBackOff: relay ended with OOMKilled, exit code 137)",
+    ]
+    del world.held.there.items["Pod", "near-relay-x"]
+    await world.look()
+    assert world.told == {"Ready": ("True", "Serving"), "Degraded": ("False", "AsExpected")}
 
 
 async def test_while_the_catalog_is_away_there_are_as_many_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from epochal.resources.cluster.planner import ClusterPlan
-from epochal.resources.cluster.relay_status import RelaySeen, relay_status_of
+from epochal.resources.cluster.relay_status import RelaySeen, is_short, relay_status_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DEPLOYMENT: dict[str, Any] = {"status": {"replicas": 3, "readyReplicas": 2}}
@@ -58,6 +58,22 @@ def test_the_page_has_every_reason_for_which_there_are_no_relays(reason: str) ->
     page = (Path(__file__).parents[2] / "docs/relays.md").read_text(encoding="utf-8")
     rows = page.partition("| `Ready` | True |")[2].partition("| `Degraded` | False |")[0]
     assert f"`{reason}`" in rows
+
+
+def test_a_new_pod_that_cannot_start_is_named_beside_relays_that_serve() -> None:
+    waiting = {"name": "relay", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}}
+    pods: list[dict[str, Any]] = [
+        {"metadata": {"name": "near-relay-b"}, "status": {"containerStatuses": [waiting]}},
+        {"metadata": {"name": "near-relay-a"}, "status": {"phase": "Failed", "reason": "Evicted"}},
+    ]
+    deployment = {"status": {"replicas": 3, "readyReplicas": 2, "unavailableReplicas": 1}}
+    seen = RelaySeen("near", 1, NOW, deployment=deployment, wanted=2, pods=pods)
+    assert is_short(seen)
+    status = relay_status_of({}, seen)
+    assert told(status) == {"Ready": ("True", "Serving"), "Degraded": ("True", "RelayFailing")}
+    assert status["conditions"][1]["message"] == "near-relay-b (ImagePullBackOff: no such tag)"
+    served = {"status": {"replicas": 2, "readyReplicas": 2}}
+    assert not is_short(RelaySeen("near", 1, NOW, deployment=served, wanted=2))
 
 
 def test_what_the_deployment_says_is_passed_on() -> None:

@@ -22,15 +22,15 @@ async def relays(sandbox: Sandbox) -> AsyncIterator["Relays"]:
     """Relays in a sandbox, whose pods become ready as those of publishers do."""
     node = Node(sandbox.api, sandbox.namespace, RELAY_LABEL)
     working = asyncio.create_task(node.run())
-    yield Relays(sandbox)
+    yield Relays(sandbox, node)
     working.cancel()
 
 
 class Relays:
     """The Relay objects of a sandbox."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self.sandbox, self.api = sandbox, sandbox.api
+    def __init__(self, sandbox: Sandbox, node: Node) -> None:
+        self.sandbox, self.api, self.node = sandbox, sandbox.api, node
 
     async def declare(self, name: str = "near", **spec: Any) -> Object:
         """Make one."""
@@ -98,6 +98,23 @@ class Relays:
             running.cancel()
             await asyncio.wait([running])
             await lease.withdraw()
+
+
+async def test_a_relay_that_crashed_is_named_with_its_reason_and_exit_code(sandbox: Sandbox, relays: Relays) -> None:
+    await sandbox.operator().start()
+    await sandbox.declare(segments=1)
+    await sandbox.is_ready()
+    await relays.declare(replicas=1)
+    await relays.is_ready(1)
+    relays.node.held = True
+    ((_, name),) = [place for place in await relays.children() if place[0] == "Pod"]
+    killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    pod = (await relays.children())["Pod", name]
+    await relays.node.say(pod, ready=False, state={"waiting": {"reason": "CrashLoopBackOff"}}, last=killed)
+    await relays.is_told("Degraded", "RelayFailing")
+    found = await relays.find() or {}
+    for condition in found["status"]["conditions"]:
+        assert "ended with OOMKilled, exit code 137" in condition["message"]
 
 
 async def test_relays_are_made_served_scaled_and_taken_back(sandbox: Sandbox, relays: Relays) -> None:

@@ -1,12 +1,14 @@
 """The status of a Relay's object, by the same rules as that of a Stream."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from epochal.resources.cluster.planner import ClusterPlan
+from epochal.resources.cluster.pod_state import has_ended, trouble, waits_for
 from epochal.resources.cluster.relay import relay_selector
-from epochal.resources.cluster.status import Verdict, condition
+from epochal.resources.cluster.status import Verdict, condition, some_of
+from epochal.resources.cluster.stream import is_terminating
 from epochal.resources.spec import Object
 
 
@@ -26,6 +28,10 @@ class RelaySeen:
     """None: not known, and the status keeps what it says."""
     wrong: tuple[str, str] | None = None
     """Why nothing, or not everything, is done as it is declared: reason and message."""
+    pods: Sequence[Object] = ()
+    """Its pods, where `is_short`: they say why."""
+    patience: float = 300.0
+    """Seconds that a pod may take to become ready before it counts as stuck."""
 
 
 def relay_status_of(before: Object, seen: RelaySeen) -> Object:
@@ -45,24 +51,41 @@ def relay_status_of(before: Object, seen: RelaySeen) -> Object:
     return after
 
 
+def is_short(seen: RelaySeen) -> bool:
+    """Whether some relay does not serve, which its pod can explain."""
+    return bool(_count(seen, "unavailableReplicas")) or _count(seen, "readyReplicas") < _wanted(seen)
+
+
 def _count(seen: RelaySeen, name: str) -> int:
     return int((seen.deployment or {}).get("status", {}).get(name) or 0)
+
+
+def _wanted(seen: RelaySeen) -> int:
+    if seen.wanted is not None:
+        return seen.wanted
+    return int((seen.deployment or {}).get("spec", {}).get("replicas", 0))
+
+
+def _said_by_pods(seen: RelaySeen, say: Callable[[Object], str]) -> Iterator[str]:
+    """What `say` has to say of each pod that is to serve; what has ended, such as by an eviction, is replaced."""
+    for pod in sorted(seen.pods, key=lambda pod: str(pod["metadata"]["name"])):
+        if not has_ended(pod) and not is_terminating(pod) and (said := say(pod)):
+            yield f"{pod['metadata']['name']} {said}"
 
 
 def _ready(seen: RelaySeen) -> Verdict:
     """Whether subscribers are served by as many relays as there should be."""
     if conflict := _conflict(seen):
         return False, *conflict
-    ready, wanted = _count(seen, "readyReplicas"), seen.wanted
-    if wanted is None:
-        wanted = (seen.deployment or {}).get("spec", {}).get("replicas", 0)
+    ready, wanted = _count(seen, "readyReplicas"), _wanted(seen)
     if not wanted and seen.wrong:
         return False, *seen.wrong
     if not wanted:
         return False, "ScaledToZero", "no relay is declared; subscribers connect to publishers"
     if ready >= wanted:
         return True, "Serving", f"{ready} relays serve subscribers" if ready > 1 else "the relay serves subscribers"
-    return False, "RelaysNotReady", f"{ready} of {wanted} relays serve subscribers"
+    why = some_of([*_said_by_pods(seen, lambda pod: waits_for(pod) and f"({waits_for(pod)})")])
+    return False, "RelaysNotReady", f"{ready} of {wanted} relays serve subscribers{f'; {why}' if why else ''}"
 
 
 def _degraded(seen: RelaySeen) -> Verdict:
@@ -71,6 +94,9 @@ def _degraded(seen: RelaySeen) -> Verdict:
     for item in _conditions(seen.deployment):
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
             return True, "PodsRefused", str(item.get("message", ""))
+    if failing := [*_said_by_pods(seen, lambda pod: trouble(pod, seen.now, seen.patience))]:
+        return True, "RelayFailing", some_of(failing)
+    for item in _conditions(seen.deployment):
         if item["type"] == "Progressing" and item["status"] == "False":
             return True, "RolloutStuck", f"pods do not become ready: {item.get('message', '')}"
     return False, "AsExpected", "nothing is wrong"

@@ -183,7 +183,7 @@ def _ready(seen: Seen) -> Verdict:
     return (
         False,
         "PublishersNotReady",
-        f"{served} of {count} segments are served{waits}{f'; {_some(why)}' if why else ''}",
+        f"{served} of {count} segments are served{waits}{f'; {some_of(why)}' if why else ''}",
     )
 
 
@@ -207,7 +207,7 @@ def _progressing(seen: Seen) -> Verdict:
 
 def _held(plan: ClusterPlan, held: Held) -> Verdict:
     """Pods of an older release stay because of other streams."""
-    count, others = len(plan.behind), _some(held.by)
+    count, others = len(plan.behind), some_of(held.by)
     if not held.is_stopped:
         return True, "RolloutWaiting", f"{count} pods are to be replaced after those of {others}"
     why = f"pods of the new release are stuck: {others}; mend these, or go back to the release before"
@@ -218,12 +218,12 @@ def _complete(plan: ClusterPlan) -> str:
     if not plan.waiting_for_restart:
         return "everything is as declared"
     return (
-        f"everything is as declared, but {_some(plan.waiting_for_restart)} were made under other settings"
+        f"everything is as declared, but {some_of(plan.waiting_for_restart)} were made under other settings"
         " (history, progress, push); without storage a publisher takes changed ones when it next starts"
     )
 
 
-def _some(items: Sequence[str]) -> str:
+def some_of(items: Sequence[str]) -> str:
     """The first five, and how many there are beside."""
     more = len(items) - 5
     return f"{', '.join(items[:5])}{f' and {more} more' if more > 0 else ''}"
@@ -245,15 +245,15 @@ def _degraded(seen: Seen, lost: Sequence[Object]) -> Verdict:
     if seen.catalog_trouble:
         return True, "CatalogUnavailable", seen.catalog_trouble
     if seen.unbound:
-        return True, "VolumePending", f"no volume is bound to these claims: {_some(seen.unbound)}"
+        return True, "VolumePending", f"no volume is bound to these claims: {some_of(seen.unbound)}"
     if failing := [f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _trouble(pod, seen))]:
         return True, "PublisherFailing", ", ".join(failing)
     if seen.full_disks:
-        return True, "DiskFull", f"{_some(seen.full_disks)}; give the volumes more space, or retain less"
+        return True, "DiskFull", f"{some_of(seen.full_disks)}; give the volumes more space, or retain less"
     if seen.lost_writers:
         return True, "WriterLost", _lost(seen)
     if seen.lost_epochs:
-        epochs = _some(seen.lost_epochs)
+        epochs = some_of(seen.lost_epochs)
         return True, "MemoryLost", f"a publisher ended without its history, and open epochs are aborted: {epochs}"
     if seen.waiting_segments:
         return (
@@ -261,12 +261,12 @@ def _degraded(seen: Seen, lost: Sequence[Object]) -> Verdict:
             "AppendsWaiting",
             (
                 "appends wait until the catalog has recorded their times, in these segments:"
-                f" {_some(seen.waiting_segments)}; see that the catalog can write its database and is not older than"
+                f" {some_of(seen.waiting_segments)}; see that the catalog can write its database and is not older than"
                 " the publishers, and that these reach it"
             ),
         )
     if lost:
-        names = _some([f"{entry['name']} at {entry['lostAt']}" for entry in lost])
+        names = some_of([f"{entry['name']} at {entry['lostAt']}" for entry in lost])
         return (
             False,
             "VolumeReplaced",
@@ -278,7 +278,7 @@ def _degraded(seen: Seen, lost: Sequence[Object]) -> Verdict:
 def _lost(seen: Seen) -> str:
     return (
         "nothing completes that these lost writers may still write at (progress.whenLost: hold):"
-        f" {_some(seen.lost_writers)}; start them again, or let each go with `epochal release {seen.name} WRITER`"
+        f" {some_of(seen.lost_writers)}; start them again, or let each go with `epochal release {seen.name} WRITER`"
     )
 
 
