@@ -110,8 +110,8 @@ def sub(
     ] = None,
     idle: Annotated[
         float | None,
-        typer.Option("--idle", metavar="SECONDS", min=0, help="End when nothing came for that long; status 4 if fewer "
-                     "than --count did."),
+        typer.Option("--idle", metavar="SECONDS", min=0, help="End when nothing came for that long, from when all "
+                     "segments are joined; status 4 if fewer than --count did."),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -197,7 +197,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
         ) as subscription,
     ):
         try:
-            async with contextlib.aclosing(_until_idle(subscription, choice, printer)) as items:
+            async with contextlib.aclosing(_until_idle(subscription, choice, printer, timeout)) as items:
                 async for item in items:
                     with item.processing() if isinstance(item, epochal.Epoch) else contextlib.nullcontext():
                         printer.show(item)
@@ -209,23 +209,40 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
                 _save(choice.save, subscription)
 
 
-async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> AsyncGenerator[Any]:
-    """The items; ends, or raises `TimedOut` when --count is not reached, once no record came for `idle` seconds."""
-    loop = asyncio.get_running_loop()
+async def _until_idle(subscription: Any, choice: _Choice, printer: Printer, timeout: float) -> AsyncGenerator[Any]:
+    """The items; ends, or raises `TimedOut` when --count is not reached, once no record came for `idle` seconds.
+
+    These count from the last record or, before that, from when the subscription was ready: a slow machine, or a
+    publisher that is just starting, is no idle stream. Where it is not ready within `timeout`, `TimedOut` says so.
+    """
+    loop, idle = asyncio.get_running_loop(), choice.idle
     shown = printer.shown
+    counting = None
     try:
-        async with asyncio.timeout(choice.idle) as limit:
+        async with asyncio.timeout(None if idle is None else timeout) as limit:
+
+            async def count_from_ready(idle: float) -> None:
+                await subscription.ready.wait()
+                limit.reschedule(loop.time() + idle)
+
+            if idle is not None:
+                counting = asyncio.create_task(count_from_ready(idle))
             async for item in _epochs(subscription, printer) if choice.epochs else subscription.events():
                 yield item
-                if choice.idle is not None and printer.shown > shown:
+                if idle is not None and subscription.ready.is_set() and printer.shown > shown:
                     shown = printer.shown
-                    limit.reschedule(loop.time() + choice.idle)
+                    limit.reschedule(loop.time() + idle)
     except TimeoutError:
+        if not subscription.ready.is_set():
+            raise TimedOut(f"not every segment could be joined within {timeout:g} s") from None
         if printer.counts:
             what = "epochs" if choice.epochs else "records"
             raise TimedOut(
                 f"{printer.shown} of {printer.shown + printer.left} {what} came, then none for {choice.idle:g} s"
             ) from None
+    finally:
+        if counting is not None:
+            await ended([counting])
 
 
 async def _epochs(subscription: epochal.Subscription, printer: Printer) -> AsyncGenerator[Any]:
