@@ -15,6 +15,9 @@ from tests.publisher.counting_catalog import COMMAND as COUNTING
 from epochal.protocol import messages as m
 from epochal_publisher.segments.lease import find_mark, leave_mark
 
+LONG_TIMEOUT = {"writerTimeout": "10m"}
+"""A writer by hand sends no heartbeats, and a catalog that starts again beside much load takes long."""
+
 
 @pytest.fixture
 def own_catalog(process, tmp_path: Path) -> Iterator[Any]:
@@ -138,7 +141,7 @@ def test_a_catalog_that_is_away_keeps_a_start_waiting_and_a_running_stream_going
     own_catalog, at_catalog, wires, wait_until, process
 ):
     catalog = own_catalog()
-    stream = at_catalog(catalog.ready, "away")
+    stream = at_catalog(catalog.ready, "away", progress=LONG_TIMEOUT)
     port = port_of(catalog.ready)
     catalog.signal(signal.SIGTERM)
     assert catalog.ended() == 0
@@ -171,7 +174,7 @@ def test_an_append_beyond_the_horizon_waits_while_the_catalog_is_away_and_is_in_
     own_catalog, at_catalog, wires, wait_until
 ):
     catalog = own_catalog()
-    stream = at_catalog(catalog.ready, "beyond")
+    stream = at_catalog(catalog.ready, "beyond", progress=LONG_TIMEOUT)
     port = port_of(catalog.ready)
     publisher = stream.start()
     try:
@@ -206,7 +209,7 @@ def test_an_append_beyond_the_horizon_waits_while_the_catalog_is_away_and_is_in_
 def test_the_last_record_of_a_publisher_that_stops_is_the_one_that_stays(own_catalog, at_catalog, wires, wait_until):
     """What was asked for before the stop is answered after it, and changes nothing any more."""
     catalog = own_catalog()
-    stream = at_catalog(catalog.ready, "last")
+    stream = at_catalog(catalog.ready, "last", progress=LONG_TIMEOUT)
     publisher = stream.start()
     try:
         writer = wires.writer(publisher, stream)
