@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +35,10 @@ OPTIONS = ["-q", "-m", "", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no
 
 
 class ForkServer:
-    """The process to fork from, with `packages` loaded, while entered. Several threads may call `run` at a time."""
+    """The process to fork from, with `packages` loaded, while entered. Several threads may call `run` at a time.
+
+    All runs have the same seed of hashes, which no fork can change; PYTHONHASHSEED sets another one.
+    """
 
     def __init__(self, packages: Sequence[str] = PACKAGES) -> None:
         self._packages = packages
@@ -44,7 +47,10 @@ class ForkServer:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, __file__, str(theirs.fileno()), *self._packages]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment
+            )
         return self
 
     def __exit__(
@@ -54,9 +60,18 @@ class ForkServer:
         self._process.wait()
 
     def run(
-        self, tree: Path, roots: Sequence[Path], arguments: Sequence[str], seconds: float, *, compile_files: bool = True
+        self,
+        tree: Path,
+        roots: Sequence[Path],
+        arguments: Sequence[str],
+        seconds: float,
+        *,
+        compile_files: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> int | None:
         """Run pytest in `tree`, against the packages in `roots`, which come before those that are installed.
+
+        `environment` is added to the environment that the server was started with.
 
         Returns:
             its exit code; -1 when the process was killed, None when it ran longer than `seconds`. Nothing that it
@@ -64,10 +79,10 @@ class ForkServer:
         """
         ours, theirs = socket.socketpair()
         paths = {"tree": str(tree), "roots": list(map(str, roots))}
-        request = {**paths, "arguments": list(arguments), "compile_files": compile_files}
+        given = {"arguments": list(arguments), "compile_files": compile_files, "environment": dict(environment or {})}
         with ours, ours.makefile() as answers:
             with theirs:
-                socket.send_fds(self._requests, [json.dumps(request).encode()], [theirs.fileno()])
+                socket.send_fds(self._requests, [json.dumps({**paths, **given}).encode()], [theirs.fileno()])
             ours.settimeout(START_SECONDS)
             session = int(answers.readline())
             try:
@@ -108,7 +123,14 @@ def serve(requests: socket.socket, packages: Sequence[str]) -> None:
         os.waitpid(pid, 0)
 
 
-def _run(answer: socket.socket, tree: str, roots: list[str], arguments: list[str], compile_files: bool) -> None:
+def _run(
+    answer: socket.socket,
+    tree: str,
+    roots: list[str],
+    arguments: list[str],
+    compile_files: bool,
+    environment: dict[str, str],
+) -> None:
     """Become a session of its own, run pytest, and end."""
     import pytest
 
@@ -125,7 +147,7 @@ def _run(answer: socket.socket, tree: str, roots: list[str], arguments: list[str
         path = [*roots, os.path.dirname(os.path.abspath(__file__))]
         sys.path[:0] = [tree, *path]
         own = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": os.path.join(tree, "tmp"), "EPOCHAL_MUTANT": "1"}
-        os.environ |= own
+        os.environ |= environment | own
         os.makedirs(os.environ["TMPDIR"], exist_ok=True)
         tempfile.tempdir = None
         sys.dont_write_bytecode = not compile_files

@@ -14,6 +14,10 @@ The unchanged copy is tried once for all mutants and its compiled files are shar
 one that has loaded all packages (`forked_pytest`): a mutant costs little more than its test. A test that does not end
 in time is tried again, with twice the time and with nothing else running. If it is too slow again, the mutant counts as
 caught. Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
+
+All tests draw from the same seed, here and in every run: with a fresh one, a mutant that most draws catch, and some do
+not, would survive one day and be caught the next, and a red run would say nothing about the change that it tried.
+`EPOCHAL_TEST_SEED=N` tries another seed. A mutant that survives with some seeds needs another test.
 """
 
 import argparse
@@ -52,6 +56,12 @@ SPARE_SECONDS, TIMES = 10.0, 5.0
 """The limit for a test on a mutant: SPARE_SECONDS, plus TIMES its time on the unchanged copy with pytest's start."""
 ALONE = 2.0
 """The limit is multiplied by this when the test is tried again, alone."""
+
+SEED = "EPOCHAL_TEST_SEED"
+"""As `tests/seeds.py` reads it."""
+
+FIXED_SEED = "1"
+"""What all tests draw from, unless `SEED` is in the environment."""
 
 BASELINE_SECONDS = 900.0
 PARTS = {
@@ -165,8 +175,10 @@ def source_roots(tree: Path) -> list[Path]:
 def run_pytest(
     server: ForkServer, tree: Path, arguments: Sequence[str], seconds: float, *, compile_files: bool
 ) -> int | None:
-    """Run pytest against the packages in `tree`; returns what `ForkServer.run` does."""
-    return server.run(tree, source_roots(tree), arguments, seconds, compile_files=compile_files)
+    """Run pytest against the packages in `tree`, with the seed of all; returns what `ForkServer.run` does."""
+    environment = {SEED: os.environ.get(SEED, FIXED_SEED)}
+    roots = source_roots(tree)
+    return server.run(tree, roots, arguments, seconds, compile_files=compile_files, environment=environment)
 
 
 @dataclass(frozen=True, slots=True)

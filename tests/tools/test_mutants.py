@@ -228,3 +228,35 @@ def test_what_a_test_takes_is_measured_with_the_start_of_pytest(tree, monkeypatc
     assert found.passed
     assert found.seconds > 1.0
     assert found.patience > mutants.SPARE_SECONDS + mutants.TIMES
+
+
+DRAWING = """import os
+import sys
+
+import pytest
+import tinymodule
+from tests.seeds import SEED
+
+
+@pytest.mark.rule("S1")
+def test_drawn():
+    with open({told!r}, "a") as file:
+        print(SEED, os.environ["EPOCHAL_TEST_SEED"], hash("a"), file=file)
+    assert tinymodule.smaller(1, 2) and not tinymodule.smaller(1, 1)
+"""
+
+
+@pytest.mark.parametrize("seed", [None, "4711"])
+def test_all_runs_draw_from_one_seed_that_may_be_given(tree, tmp_path, monkeypatch, seed):
+    monkeypatch.delenv(mutants.SEED, raising=False)
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if seed:
+        monkeypatch.setenv(mutants.SEED, seed)
+    told = tmp_path / "told"
+    (tree / "tests/test_tiny.py").write_text(DRAWING.format(told=str(told)))
+    add_mutant(tree, test="test_drawn")
+    assert mutants.main(["--root", str(tree)]) == 0
+    assert mutants.main(["--root", str(tree)]) == 0
+    [drawn] = set(told.read_text().splitlines())
+    assert len(told.read_text().splitlines()) == 4
+    assert drawn.split()[:2] == [seed or mutants.FIXED_SEED] * 2
