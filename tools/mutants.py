@@ -11,7 +11,9 @@ It judges the tests. A mutant is a unified diff in tests/mutants/ with three lin
 Each is applied to a copy of the tree, never to the tree itself. The named test must be marked with the rule (several
 rules are separated by commas, and it must be marked with each), pass on the unchanged copy and fail on the changed one.
 The unchanged copy is tried once for all mutants and its compiled files are shared. pytest runs in processes forked from
-one that has loaded all packages (`forked_pytest`): a mutant costs little more than its test. A test that does not end
+one that has loaded all packages (`forked_pytest`): a mutant costs little more than its test. Where a fault makes a test
+wait in vain, its wait ends soon: on a mutant the patience of the tests is several times what the test took on the
+unchanged copy, and not a minute. There it is never shorter, since the code is right. A test that does not end
 in time is tried again, with twice the time and with nothing else running. If it is too slow again, the mutant counts as
 caught. Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
 
@@ -53,7 +55,10 @@ COPIED = (
     "pyproject.toml",
 )
 SPARE_SECONDS, TIMES = 10.0, 5.0
-"""The limit for a test on a mutant: SPARE_SECONDS, plus TIMES its time on the unchanged copy with pytest's start."""
+"""The limit for a test on a mutant: SPARE_SECONDS, plus TIMES its time on the unchanged copy with pytest's start.
+
+Each of its waits may take as long, without the start.
+"""
 ALONE = 2.0
 """The limit is multiplied by this when the test is tried again, alone."""
 
@@ -62,6 +67,9 @@ SEED = "EPOCHAL_TEST_SEED"
 
 FIXED_SEED = "1"
 """What all tests draw from, unless `SEED` is in the environment."""
+
+PATIENCE, PATIENCE_SECONDS = "EPOCHAL_TEST_PATIENCE", 60.0
+"""How many times PATIENCE_SECONDS a test waits, as `tests/patience.py` reads it."""
 
 BASELINE_SECONDS = 900.0
 PARTS = {
@@ -173,25 +181,42 @@ def source_roots(tree: Path) -> list[Path]:
 
 
 def run_pytest(
-    server: ForkServer, tree: Path, arguments: Sequence[str], seconds: float, *, compile_files: bool
+    server: ForkServer,
+    tree: Path,
+    arguments: Sequence[str],
+    seconds: float,
+    *,
+    compile_files: bool,
+    patience: float | None = None,
 ) -> int | None:
-    """Run pytest against the packages in `tree`, with the seed of all; returns what `ForkServer.run` does."""
+    """Run pytest against the packages in `tree`, with the seed of all; returns what `ForkServer.run` does.
+
+    Each wait of the tests may take `patience` seconds; without it, what fits the machine.
+    """
     environment = {SEED: os.environ.get(SEED, FIXED_SEED)}
+    if patience is not None:
+        environment[PATIENCE] = f"{patience / PATIENCE_SECONDS:.3f}"
     roots = source_roots(tree)
     return server.run(tree, roots, arguments, seconds, compile_files=compile_files, environment=environment)
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a test did on the unchanged code. `seconds`: also those that pytest takes to start, at most."""
+    """What a test did on the unchanged code, in `seconds`; `start`: those that pytest took to start, at most."""
 
     passed: bool
+    start: float
     seconds: float
     rules: frozenset[str]
 
     @property
-    def patience(self) -> float:
+    def limit(self) -> float:
         """Seconds after which the test has not ended in time on a mutant."""
+        return SPARE_SECONDS + TIMES * (self.start + self.seconds)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that each wait of the test may take on a mutant."""
         return SPARE_SECONDS + TIMES * self.seconds
 
     def expect(self, mutant: Mutant) -> None:
@@ -221,7 +246,7 @@ def try_unchanged(server: ForkServer, tree: Path, tests: Sequence[str]) -> dict[
         found = json.loads(outcomes.read_text()) if outcomes.exists() else {}
     # What no test has taken is the start of pytest. One mutant's test starts faster: it imports fewer files.
     start = time.monotonic() - begun - sum(it["seconds"] for it in found.values())
-    return {test: Baseline(it["passed"], start + it["seconds"], frozenset(it["rules"])) for test, it in found.items()}
+    return {test: Baseline(it["passed"], start, it["seconds"], frozenset(it["rules"])) for test, it in found.items()}
 
 
 def _try_all_unchanged(server: ForkServer, tree: Path, mutants: Sequence[Mutant], jobs: int) -> dict[str, Baseline]:
@@ -248,7 +273,8 @@ def judge(
         if baseline is None:
             raise MutantError(f"{mutant.test} does not exist, or cannot be imported")
         baseline.expect(mutant)
-        verdict = _try_changed(server, unchanged, tree, mutant, baseline.patience * (ALONE if alone else 1.0))
+        times = ALONE if alone else 1.0
+        verdict = _try_changed(server, unchanged, tree, mutant, baseline.limit * times, baseline.patience * times)
     except MutantError as error:
         note = str(error)
     except TooSlow:
@@ -258,12 +284,14 @@ def judge(
     return Outcome(mutant, verdict, time.monotonic() - started, note)
 
 
-def _try_changed(server: ForkServer, unchanged: Path, tree: Path, mutant: Mutant, seconds: float) -> str:
+def _try_changed(
+    server: ForkServer, unchanged: Path, tree: Path, mutant: Mutant, seconds: float, patience: float
+) -> str:
     """The verdict. Raises `MutantError`, or `TooSlow` when the test did not end within `seconds`."""
     link_tree(unchanged, tree)
     try:
         apply(mutant, tree)
-        code = run_pytest(server, tree, ["-x", mutant.test], seconds, compile_files=False)
+        code = run_pytest(server, tree, ["-x", mutant.test], seconds, compile_files=False, patience=patience)
     finally:
         shutil.rmtree(tree, ignore_errors=True)
     if code is None:

@@ -8,6 +8,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+from tests.patience import BASE, VARIABLE
 
 import mutants
 from forked_pytest import ForkServer
@@ -192,13 +193,13 @@ def test_one_that_is_too_slow_beside_others_is_tried_again_alone_with_twice_the_
         add_mutant(tree, name, after="b > a")
     run, lock, running, ran = mutants.run_pytest, threading.Lock(), [0], []
 
-    def slow_beside_others(server, where, arguments, seconds, *, compile_files):
-        if compile_files:
-            return run(server, where, arguments, seconds, compile_files=compile_files)
+    def slow_beside_others(server, where, arguments, seconds, **options):
+        if options["compile_files"]:
+            return run(server, where, arguments, seconds, **options)
         with lock:
             running[0] += 1
-            ran.append((where.name, running[0], seconds))
-        code = run(server, where, arguments, seconds, compile_files=compile_files)
+            ran.append((where.name, running[0], seconds, options["patience"]))
+        code = run(server, where, arguments, seconds, **options)
         with lock:
             running[0] -= 1
         return None if where.name == "0" else code
@@ -209,8 +210,8 @@ def test_one_that_is_too_slow_beside_others_is_tried_again_alone_with_twice_the_
     assert {one["mutant"]: one["verdict"] for one in json.loads(report.read_text())} == dict.fromkeys(
         ("slow", "survivor", "third"), "SURVIVED"
     )
-    first = next(seconds for name, _, seconds in ran if name == "0")
-    assert ran[-1] == ("alone", 1, 2 * first)
+    [(limit, patience)] = [(limit, patience) for name, _, limit, patience in ran if name == "0"]
+    assert ran[-1] == ("alone", 1, 2 * limit, 2 * patience)
     assert len(ran) == 4
 
 
@@ -226,8 +227,9 @@ def test_what_a_test_takes_is_measured_with_the_start_of_pytest(tree, monkeypatc
     with ForkServer(()) as server:
         found = mutants.try_unchanged(server, tree, [test])[test]
     assert found.passed
-    assert found.seconds > 1.0
-    assert found.patience > mutants.SPARE_SECONDS + mutants.TIMES
+    assert found.start > 1.0
+    assert found.limit > mutants.SPARE_SECONDS + mutants.TIMES
+    assert found.patience == mutants.SPARE_SECONDS + mutants.TIMES * found.seconds
 
 
 DRAWING = """import os
@@ -260,3 +262,40 @@ def test_all_runs_draw_from_one_seed_that_may_be_given(tree, tmp_path, monkeypat
     [drawn] = set(told.read_text().splitlines())
     assert len(told.read_text().splitlines()) == 4
     assert drawn.split()[:2] == [seed or mutants.FIXED_SEED] * 2
+
+
+WAITING = """import os
+import time
+
+import pytest
+import tinymodule
+from tests.patience import PATIENCE
+
+
+@pytest.mark.rule("S1")
+def test_waits():
+    with open({told!r}, "a") as file:
+        print(PATIENCE, file=file)
+    time.sleep(0.2)
+    assert not tinymodule.smaller(1, 1)
+"""
+
+
+def test_where_a_fault_makes_a_test_wait_in_vain_its_wait_ends_soon_and_elsewhere_never_sooner(
+    tree, tmp_path, monkeypatch
+):
+    monkeypatch.delenv(mutants.PATIENCE, raising=False)
+    told, found, run = tmp_path / "told", [], mutants.try_unchanged
+    monkeypatch.setattr(mutants, "try_unchanged", lambda *given: found.append(run(*given)) or found[-1])
+    (tree / "tests/test_tiny.py").write_text(WAITING.format(told=str(told)))
+    add_mutant(tree, test="test_waits")
+    assert mutants.main(["--root", str(tree)]) == 0
+    unchanged, changed = map(float, told.read_text().split())
+    assert unchanged >= BASE
+    [[baseline]] = [each.values() for each in found]
+    assert baseline.seconds >= 0.2
+    assert changed == pytest.approx(mutants.SPARE_SECONDS + mutants.TIMES * baseline.seconds, abs=0.1)
+
+
+def test_what_a_test_may_wait_for_is_counted_as_it_counts_it():
+    assert (mutants.PATIENCE, mutants.PATIENCE_SECONDS) == (VARIABLE, BASE)
