@@ -11,6 +11,9 @@ from tests.relay.conftest import Relays
 
 import epochal
 
+WRITER = "w"
+"""The name of every writer: a publisher that starts again does not wait for one that will not come back."""
+
 
 async def listed(client: epochal.Client, stream: str, count: int) -> None:
     """Wait until so many relays are ready."""
@@ -24,7 +27,7 @@ async def listed(client: epochal.Client, stream: str, count: int) -> None:
 
 async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, times: range) -> None:
     """Publish epochs, and read each once, in order."""
-    async with client.writer(stream) as writer, asyncio.timeout(PATIENCE):
+    async with client.writer(stream, writer_id=WRITER) as writer, asyncio.timeout(PATIENCE):
         for time in times:
             await writer.append(time, [time])
             await writer.advance(time + 1)
@@ -36,7 +39,7 @@ async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, 
 
 async def comes_back(client: epochal.Client, stream: str, reading: "asyncio.Task[object]") -> None:
     """Publish an epoch after the other until a reader, which joins at some moment, is given one."""
-    async with client.writer(stream) as writer, asyncio.timeout(PATIENCE):
+    async with client.writer(stream, writer_id=WRITER) as writer, asyncio.timeout(PATIENCE):
         for time in itertools.count(10):
             await writer.append(time, [time])
             await writer.advance(time + 1)
