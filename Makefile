@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: cluster-there cluster-build-there demo-cluster-there help setup lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: cluster-there cluster-build-there demo-cluster-there help setup lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -161,6 +161,9 @@ cluster-build-there:
 
 cluster-programs: $(READY) # of these, the programs
 	@$(BIN)/python -m tests.cluster build
+
+cluster-before: $(READY) # of the images, those of the version before: the tests in pods make them too, if need be
+	@$(BIN)/python -m tests.cluster build --before
 
 test-cluster: $(if $(TEST_ARGS),,cluster-build-there) $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
 ifeq ($(TEST_ARGS),)

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tests.cluster.harness import apiserver, building, node, progress
+from tests.cluster.harness import apiserver, before, building, node, progress
 from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.programs import NotReadyError
 from tests.cluster.harness.progress import CommandError
@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--tier", choices=("api", "node"), default="node", help="api: the API alone; node: all of it")
     parser.add_argument("--controllers", action="store_true", help="with tier api: the controller manager too")
     parser.add_argument("--images", action="store_true", help="with build: our images too, beside the programs")
+    parser.add_argument("--before", action="store_true", help="with build: the images of the version before, alone")
     arguments = parser.parse_args()
     try:
         return _do(arguments)
@@ -27,7 +28,12 @@ def main() -> int:
 
 def _do(arguments: argparse.Namespace) -> int:
     action, tier = arguments.action, arguments.tier
-    if action == "build" and arguments.images:
+    if action == "build" and arguments.before:
+        try:
+            before.built()
+        except before.NoHistoryError as error:  # the test that needs them decides whether it can do without
+            _say(str(error))
+    elif action == "build" and arguments.images:
         progress.build((), tier, _say)
     elif action == "build":
         building.kube()

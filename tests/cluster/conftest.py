@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cluster.harness import apiserver, evidence, node
 from tests.cluster.harness.apiserver import ApiServer
-from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes, eventually
+from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes
 from tests.patience import PATIENCE
 
 DEMO_NAMESPACE = "epochal-demo"
@@ -135,11 +134,8 @@ def namespaces(cluster: Kubernetes, _left_namespaces: list[str]) -> Iterator[Cal
     made: list[str] = []
 
     def make(labels: dict[str, str] | None = None) -> str:
-        name = f"test-{secrets.token_hex(4)}"
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
-        made.append(name)
-        eventually(lambda: cluster.find("serviceaccount", "default", namespace=name))  # no pod is let in before
-        return name
+        made.append(cluster.make_namespace(labels))
+        return made[-1]
 
     yield make
     for name in made:

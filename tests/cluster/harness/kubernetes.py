@@ -6,6 +6,7 @@ Separate from the code that makes each of them: a test that needs only this runs
 import json
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import tarfile
@@ -89,6 +90,13 @@ class Kubernetes:
         """One object as a document, or None where there is none."""
         said = self.kubectl("get", *_namespaced(namespace), *arguments, "-o", "json", "--ignore-not-found")
         return json.loads(said) if said.strip() else None
+
+    def make_namespace(self, labels: Mapping[str, str] | None = None) -> str:
+        """Make a fresh namespace, in which pods are let in when this returns, and return its name."""
+        name = f"test-{secrets.token_hex(4)}"
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}})
+        eventually(lambda: self.find("serviceaccount", "default", namespace=name))  # no pod is let in before
+        return name
 
     def define(self, definition: str) -> None:
         """Apply CustomResourceDefinitions, as YAML text, and wait until the server knows their kinds."""

@@ -60,7 +60,17 @@ def streams(cluster: Kubernetes, release: Release, namespaces: Callable[..., str
     return Streams(cluster, namespaces())
 
 
+@pytest.fixture(scope="session")
+def _toolbox(cluster: Kubernetes, components: None, _left_namespaces: list[str]) -> Iterator[Toolbox]:
+    namespace = cluster.make_namespace(CLIENT)
+    try:
+        yield Toolbox(cluster, namespace)
+    finally:
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+        _left_namespaces.append(namespace)
+
+
 @pytest.fixture
-def toolbox(cluster: Kubernetes, release: Release, namespaces: Callable[..., str]) -> Toolbox:
-    """A pod with `epochal`, in a namespace of clients."""
-    return Toolbox(cluster, namespaces(CLIENT))
+def toolbox(release: Release, _toolbox: Toolbox) -> Toolbox:
+    """A pod with `epochal`, in a namespace of clients; it keeps nothing from test to test."""
+    return _toolbox
