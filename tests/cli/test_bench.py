@@ -175,9 +175,13 @@ def test_the_examples_in_docstrings_are_right(module: ModuleType) -> None:
 # ---- pub ----
 
 
-def epochs(run, stream: str) -> list[dict[str, Any]]:
-    shown = run("sub", stream, "--since", "start", "--epochs", "--json", "--idle", "3").out
-    return [json.loads(line) for line in shown.splitlines()]
+def epochs(run, stream: str, count: int) -> list[dict[str, Any]]:
+    """The epochs of a stream, which is ended; so many are complete before, and no others are there."""
+    read = ("sub", stream, "--since", "start", "--epochs", "--json")
+    complete = run(*read, "--count", str(count), "--idle", str(PATIENCE)).out
+    assert run("pub", stream, "--finish", "-q").status == 0
+    assert run(*read).out == complete
+    return [json.loads(line) for line in complete.splitlines()]
 
 
 async def frontier_of(catalog: str, stream: str) -> tuple[Any, ...]:
@@ -214,7 +218,7 @@ def test_pub_appends_as_many_records_as_it_says_in_complete_epochs(
     assert 0 < times["p50_seconds"] <= times["p90_seconds"] <= times["p99_9_seconds"] <= times["max_seconds"]
     assert times["max_seconds"] <= found["seconds"]
     assert sum(bar["count"] for bar in times["histogram"]) == times["count"]
-    (epoch,) = epochs(run, stream)
+    (epoch,) = epochs(run, stream, 1)
     assert (epoch["time"], len(epoch["records"])) == (first, 1000)
     record = epoch["records"][0]
     assert len(record["record"] if encoding == "arrow" else record) == 50
@@ -241,7 +245,7 @@ def test_pub_does_not_mix_its_records_with_an_epoch_that_is_open(run, declared) 
     assert run("pub", stream, "-t", "3", '"first"', "--advance", "3").status == 0
     found = json.loads(run("bench", "pub", stream, "--count", "10", "-o", "json").out)
     assert (found["first_time"], found["next_time"]) == (4, 5)
-    first, second = epochs(run, stream)
+    first, second = epochs(run, stream, 2)
     assert (first["time"], first["records"]) == (3, ["first"])
     assert (second["time"], len(second["records"])) == (4, 10)
 
@@ -251,7 +255,7 @@ def test_an_epoch_of_pub_ends_before_it_is_too_large_for_a_reader(run, declared,
     stream = declared("bytes", segments=1)
     found = json.loads(run("bench", "pub", stream, "--count", "10000", "--epoch", "3600", "-o", "json").out)
     assert 2 <= found["epochs"] <= 13
-    assert [len(epoch["records"]) for epoch in epochs(run, stream)][-1] > 0
+    assert [len(epoch["records"]) for epoch in epochs(run, stream, found["epochs"])][-1] > 0
 
 
 def test_ctrl_c_prints_what_was_measured_and_leaves_whole_epochs(run, declared, catalog: str) -> None:
@@ -270,7 +274,7 @@ def test_ctrl_c_prints_what_was_measured_and_leaves_whole_epochs(run, declared, 
     found = json.loads(out)
     assert found["interrupted"] is True
     assert found["records"] == found["batches"] > 0
-    assert sum(len(epoch["records"]) for epoch in epochs(run, stream)) == found["records"]
+    assert sum(len(epoch["records"]) for epoch in epochs(run, stream, found["epochs"])) == found["records"]
 
 
 def test_streams_that_a_benchmark_cannot_publish_to_are_refused(run, declared, manifest) -> None:
@@ -375,7 +379,7 @@ def every_record_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("every_record_is_sent")
 @pytest.mark.parametrize(("encoding", "shape"), [("bytes", "(int, int)"), ("json", "int"), ("arrow", "int")])
-def test_latency_gets_back_every_record_that_it_sent(run, declared, encoding: str, shape: str) -> None:
+def test_latency_gets_back_every_record_that_it_sent(run, declared, catalog: str, encoding: str, shape: str) -> None:
     if encoding == "arrow":
         pytest.importorskip("pyarrow")
     stream = declared(encoding, shape)
@@ -387,7 +391,8 @@ def test_latency_gets_back_every_record_that_it_sent(run, declared, encoding: st
     assert times["count"] == 200
     assert 0 < times["p50_seconds"] <= times["p90_seconds"] <= times["p99_seconds"] <= times["max_seconds"]
     assert found["most_late_seconds"] <= times["max_seconds"]
-    complete = epochs(run, stream)
+    shown = run("sub", stream, "--since", "start", "--epochs", "--json", "--idle", "3").out
+    complete = [json.loads(line) for line in shown.splitlines()]
     assert sum(len(epoch["records"]) for epoch in complete) == 200
     assert 2 <= len(complete) <= 4 or found["most_late_seconds"] > 0.1
     assert complete[0]["time"] == found["first_time"]
