@@ -54,9 +54,11 @@ class Reader:
                 self.aborted.add(epoch.time)
 
     async def change(self) -> None:
+        """A hundred times a second at most, so that others get on as well; `test_many_changes` is wilder."""
         while True:
             for topics in ([b"a"], [b"a", b"b"], [b"a", b"bb"]):
                 await self.sub.change(topics=topics, reject=[b"bb"] if b"b" in topics else [])
+                await asyncio.sleep(0.01)
 
     def judge(self, times: range) -> None:
         """Topic `a` is in every epoch whole, the others whole or not at all."""
