@@ -267,9 +267,16 @@ def test_streams_are_released_of_the_operator_that_claimed_them(objects: list[Ob
     for name, pod in pods(objects):
         for container in containers(pod):
             given = {each["name"]: each.get("value") for each in container.get("env", [])}
-            if container.get("args") in (["run"], ["release"]):
+            if container.get("args", [""])[0] in ("run", "release"):
                 leases[name.rpartition("-")[2]] = given["EPOCHAL_OPERATOR_LEASE_NAME"]
     assert leases.get("release", leases["operator"]) == leases["operator"]
+
+
+def test_they_are_released_once_none_was_claimed_for_as_long_as_is_said():
+    for settle in (15, 2.5):
+        (job,) = [each for each in render(nested("operator.releaseStreams.settle", settle)) if each["kind"] == "Job"]
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["args"] == ["release", "--settle", str(settle)]
 
 
 def test_what_runs_all_the_time_is_watched(objects: list[Object]):

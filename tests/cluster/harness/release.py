@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import ROOT
 from tests.patience import PATIENCE
@@ -27,8 +28,12 @@ STANDARD = {
     "image.tag": TAG,
     "image.pullPolicy": "Never",
     "operator.deletionPatience": "10",
+    "operator.releaseStreams.settle": "1",
 }
-"""As documented for imported images; the operator's patience is shorter, because a test waits until it is over."""
+"""As documented for imported images. The operator's patience is shorter, because a test waits until it is over. So is
+the time for which its finalizer is looked for: `Release.uninstall` waits for the end of its pod before."""
+AS_SHIPPED = {"operator.releaseStreams.settle": "15"}
+"""What is different in STANDARD, for a test of `helm uninstall` as users call it."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 """Labels of a namespace that takes only pods of the strictest of Kubernetes' standards."""
 CRDS = ("relays.epochal.dev", "streams.epochal.dev")
@@ -71,6 +76,8 @@ class Release:
         """Install it, or change it to this chart and to its own values with `values` added; returns helm's output."""
         self.stands = False
         whole = {**self.values, **(values or {})}
+        if "settle" not in yaml.safe_load((chart / "values.yaml").read_text())["operator"].get("releaseStreams", {}):
+            whole.pop("operator.releaseStreams.settle")  # a chart of before, which refuses what it does not know
         sets = [f"--set={name}={value}" for name, value in whole.items()]
         waiting = ["--wait", f"--timeout={POD_PATIENCE:.0f}s"] if wait else []
         place = [self.name, str(chart), "--namespace", self.namespace, "--create-namespace"]
@@ -93,11 +100,11 @@ class Release:
         eventually(lambda: not self.cluster.get(*publishers, namespace=self.namespace)["items"], POD_PATIENCE)
         return said
 
-    def uninstall(self) -> None:
-        """Remove it, if it is there."""
+    def uninstall(self, cascade: str = "foreground") -> None:
+        """Remove it, if it is there; with `foreground`, its pods are gone before the streams are released."""
         self.stands = False
         self.cluster.helm(
-            *("uninstall", self.name, "--namespace", self.namespace, "--ignore-not-found"),
+            *("uninstall", self.name, "--namespace", self.namespace, "--ignore-not-found", "--cascade", cascade),
             *("--wait", f"--timeout={POD_PATIENCE:.0f}s"),
             timeout=POD_PATIENCE + 30,
         )

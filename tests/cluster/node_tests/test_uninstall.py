@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
-from tests.cluster.harness.release import CRDS, POD_PATIENCE, RESTRICTED, Release
+from tests.cluster.harness.release import AS_SHIPPED, CRDS, POD_PATIENCE, RESTRICTED, Release
 from tests.cluster.harness.streams import Streams, stream
 from tests.cluster.harness.toolbox import Toolbox
 
@@ -26,9 +26,11 @@ def left_in_the_cluster(cluster: Kubernetes) -> list[str]:
 
 
 def test_an_uninstall_leaves_nothing_but_the_definition_and_the_streams(cluster, release, namespaces):
+    """As users call it, with the settings that they have."""
+    release.upgrade(AS_SHIPPED)
     streams = Streams(cluster, namespaces())
     streams.start(stream("orders"))
-    release.uninstall()
+    release.uninstall("background")
     eventually(lambda: left_in(cluster, release.namespace) == [], POD_PATIENCE)
     assert left_in_the_cluster(cluster) == [f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in CRDS]
     found = streams.get("orders")
