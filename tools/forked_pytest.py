@@ -7,6 +7,7 @@ has loaded nothing of the tree that is tested, so that each run imports all of i
         code = server.run(tree, [tree / "core"], ["-x", "tests/test_one.py"], 60.0)
 """
 
+import gc
 import importlib
 import json
 import os
@@ -105,6 +106,9 @@ def serve(requests: socket.socket, packages: Sequence[str]) -> None:
     for package in packages:
         with suppress(ImportError):
             importlib.import_module(package)
+    # What is loaded stays: no search for garbage in a fork looks at it, or copies its memory by that.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the caller has each run end first
     running: set[int] = set()
     while True:

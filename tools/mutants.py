@@ -153,12 +153,13 @@ def read_mutant(path: Path) -> Mutant:
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy what the tests need, without caches, and without compiled code: faults are in sources."""
+    """Copy what the tests need, without caches, mutants, and compiled code: faults are in sources."""
     target.mkdir()
+    left = shutil.ignore_patterns("__pycache__", "*.so", "mutants")
     for name in COPIED:
         source = root / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+            shutil.copytree(source, target / name, ignore=left)
         elif source.exists():
             shutil.copy2(source, target / name)
 
