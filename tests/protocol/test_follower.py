@@ -563,6 +563,12 @@ def test_retention_that_overtakes_what_was_asked_for_ends_it_else_there_is_a_gap
     alone.snapshot(seq=9)
     since = alone.open(2)
     alone.answer(m.Chunk(since.request, 1, False), data(3), m.Refused(since.request, "history_truncated", "too slow"))
+    *_, effect = alone.follower.take()  # the first is credit
+    assert isinstance(effect, Request)
+    again = effect.message
+    assert isinstance(again, m.Since)
+    assert again.position == m.Position(1, 3), "perhaps what is gone was progress alone (E13)"
+    alone.answer(m.Truncated(again.request, m.Position(1, 7), (0,)))
     told = alone.told()
     assert told[1] == data(3)
     if ends:
