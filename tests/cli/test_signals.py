@@ -297,10 +297,43 @@ main()
                 assert more, said
                 said += more
             asking.send_signal(signal.SIGTERM)
-            assert asking.wait(PATIENCE) == 143
+            try:
+                assert asking.wait(PATIENCE) == 143
+            finally:
+                asking.kill()
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_signal_just_before_a_question_waits_for_its_answer_is_not_lost() -> None:
+    """It was noted, and interrupts nothing: here because another thread is given it."""
+    code = """
+import os, signal, sys, threading
+from epochal.cli.io import signals
+
+def told():
+    os.read(0, 1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+with signals.ending():
+    try:
+        with signals.raised_at_once():
+            threading.Thread(target=told, daemon=True).start()
+            asked, _ = os.pipe()
+            print("asking", flush=True)
+            os.read(asked, 1)
+    except signals.EndedBySignal:
+        print("ended", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asking:
+        assert asking.stdout is not None
+        try:
+            assert asking.stdout.readline() == b"asking\n"
+            out, _ = asking.communicate(b"\n", timeout=PATIENCE)
+        finally:
+            asking.kill()
+    assert out == b"ended\n"
 
 
 def test_a_terminal_that_is_closed_ends_pub_in_order(declared, run, catalog: str) -> None:

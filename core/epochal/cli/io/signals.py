@@ -27,6 +27,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = 0.5
 """Seconds after the first signal before a second one counts: `timeout` and closed terminals send theirs twice."""
 
+LOOK = 0.2
+"""Seconds between two looks for a signal while a question waits for its answer."""
+
 PATIENCE = 3.0
 """Seconds after which a program that is still ending says so."""
 
@@ -158,12 +161,30 @@ async def to_the_end(do: Callable[[], Coroutine[Any, Any, Any]], late: str, pati
 
 @contextlib.contextmanager
 def raised_at_once() -> Iterator[None]:
-    """Have a signal raise `EndedBySignal` in a block that keeps the event loop waiting: it asks on the terminal."""
+    """Have a signal raise `EndedBySignal` in a block that keeps the event loop waiting: it asks on the terminal.
+
+    One that comes just before the system call that waits is noted, and does not interrupt it: a timer does.
+    """
     task, _ending.task = _ending.task, None
+    try:
+        with _interrupted():
+            yield
+    finally:
+        _ending.task = task
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only there is a signal handled
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
     try:
         yield
     finally:
-        _ending.task = task
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager
