@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -56,6 +57,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--compiled", action="store_true", help="test compiled code, and fail if it is not compiled")
 
 
+def _kill_what_a_failing_test_holds() -> None:
+    """A test that fails within `with Popen(...)` would wait there for the program, which may wait for the test."""
+    leave = subprocess.Popen.__exit__
+
+    def end_and_leave(self: "subprocess.Popen[Any]", kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None:
+            self.kill()
+        leave(self, kind, error, traceback)
+
+    subprocess.Popen.__exit__ = end_and_leave  # type: ignore[method-assign]
+
+
 def _heed_signals() -> None:
     """Heed what nohup, or a shell, has this run ignore: the programs that tests start and end would inherit that."""
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
@@ -65,6 +78,7 @@ def _heed_signals() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _heed_signals()
+    _kill_what_a_failing_test_holds()
     run_java_quickly(os.environ)
     again, rules, run = (config.getoption(option) for option in ("--again", "--rules-report", "--run-report"))
     if again is not None:

@@ -297,10 +297,7 @@ main()
                 assert more, said
                 said += more
             asking.send_signal(signal.SIGTERM)
-            try:
-                assert asking.wait(PATIENCE) == 143
-            finally:
-                asking.kill()
+            assert asking.wait(PATIENCE) == 143
     finally:
         os.close(ours)
         os.close(theirs)
@@ -328,11 +325,8 @@ with signals.ending():
 """
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asking:
         assert asking.stdout is not None
-        try:
-            assert asking.stdout.readline() == b"asking\n"
-            out, _ = asking.communicate(b"\n", timeout=PATIENCE)
-        finally:
-            asking.kill()
+        assert asking.stdout.readline() == b"asking\n"
+        out, _ = asking.communicate(b"\n", timeout=PATIENCE)
     assert out == b"ended\n"
 
 
