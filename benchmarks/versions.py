@@ -18,28 +18,42 @@ from pathlib import Path
 from harness.processes import Role, role
 from harness.rounds import interval, percentile
 from harness.tables import Table
+from measures.durable import BATCH, TOGETHER
 from rich.console import Console
 
 HERE = Path(__file__).parents[1]
 PACKAGES = ("core", "services/catalog", "services/publisher", "operator", "spark")
 RATE = 5_000
-TURN = {"P1, 1 record a batch": 15_000, "P1, 16": 10_000, "P1, 256": 2_500, "P2": 60_000, "P4": 2_500}
-"""Messages a turn: some 0.3 to 0.5 seconds."""
+TURN = {
+    "P1, 1 record a batch": 15_000, "P1, 16": 10_000, "P1, 256": 2_500, "P2": 60_000, "P3": 3_000, "P4": 2_500,
+    "P6": 3_000,
+}  # fmt: skip
+"""Messages a turn: some 0.3 to 0.5 seconds; less of P6, which reads 100 MB in a turn."""
 BATCHES = {"P1, 1 record a batch": 1, "P1, 16": 16, "P1, 256": 256, "P2": 0}
+STORED = {"P3": {"together": TOGETHER}, "P6": {"filled": 5_500}}
+"""One role each, whose stream is on disk; P6 reads what is in no memory, which the newest 64 MiB are."""
+ROLES = {"P3": "append", "P6": "pull"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A writer and a reader of one version, at their measure."""
+    """A writer and a reader of one version, at their measure; some measures have one role alone."""
 
-    sender: Role
+    sender: Role | None
     receiver: Role
     records: int
     """... in a message."""
 
+    async def begin(self) -> None:
+        """Until they are ready."""
+        await asyncio.gather(*(each.line() for each in (self.sender, self.receiver) if each is not None))
+
     async def turn(self, messages: int) -> dict[str, float]:
         """Seconds from the first send to the last arrival, or the ages of paced records in ms."""
         self.receiver.tell(messages * self.records)
+        if self.sender is None:
+            alone = await self.receiver.line()
+            return {"": alone["end"] - alone["start"]}
         self.sender.tell(messages)
         sent, got = await asyncio.gather(self.sender.line(), self.receiver.line())
         if "ages" in got:
@@ -54,7 +68,9 @@ async def version(held: AsyncExitStack, checkout: Path, names: Sequence[str]) ->
     def play(function: str, **arguments: object) -> Role:
         return held.enter_context(role(f"turns.{function}", path, **arguments))
 
-    services = play("serve", streams=len(names))
+    names = sorted(names, key=lambda name: name in STORED)
+    stored = sum(name in STORED for name in names)
+    services = play("serve", streams=len(names) - stored, stored=stored)
     there = await services.line()
     if not Path(there["code"]).is_relative_to(checkout):
         raise RuntimeError(f"{checkout} was to be measured, and {there['code']} runs")
@@ -62,13 +78,16 @@ async def version(held: AsyncExitStack, checkout: Path, names: Sequence[str]) ->
     lines = {}
     for name, stream in zip(names, there["streams"], strict=True):
         to = {"catalog": there["catalog"], "stream": stream}
-        if name in BATCHES:
+        sender: Role | None = None
+        if name in STORED:
+            receiver = play(ROLES[name], **to, batch=BATCH, **STORED[name])
+        elif name in BATCHES:
             receiver, sender = play("receive", **to), play("send", **to, batch=BATCHES[name])
         else:
             receiver, sender = play("receive_aged", **to), play("send_paced", **to, rate=RATE)
         lines[name] = Line(sender, receiver, max(1, BATCHES.get(name, 1)))
     for line in lines.values():
-        await asyncio.gather(line.sender.line(), line.receiver.line())
+        await line.begin()
     return lines
 
 

@@ -32,6 +32,7 @@ from tests import run_report
 from tests.forking import forked_programs
 from tests.java import run_java_quickly
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.processes import children, runs
 from tests.seeds import SEED, VARIABLE, seed_of
 
@@ -294,7 +295,7 @@ def _nothing_is_left_running(_programs_are_forked: None) -> Iterator[None]:
 def _background() -> Iterator["LocalServices"]:
     from epochal.testing import LocalServices
 
-    background = LocalServices()
+    background = LocalServices(port=free_port())  # tests kill the catalog: nobody else gets its port
     with pytest.MonkeyPatch.context() as patch:  # a test lists relays that nobody renews
         patch.setenv("EPOCHAL_CATALOG_RELAY_TTL", "600")
         background.start()

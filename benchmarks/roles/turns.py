@@ -13,19 +13,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from harness.bench import Bench
+from measures.durable import HISTORY
 
 import epochal
 from epochal.local import LocalMode
-from roles.common import RECORD, age, paced, say, stamped, traced, turns
+from roles.common import RECORD, age, at_once, paced, say, stamped, traced, turns
 
 
-async def serve(streams: int) -> None:
-    """Local mode with so many streams; tells where they are, and which code runs, and stays."""
+async def serve(streams: int, stored: int) -> None:
+    """Local mode with so many streams in memory, and then so many with their history on disk.
+
+    Tells where they are, and which code runs, and stays.
+    """
     async with AsyncExitStack() as held:
         data = held.enter_context(tempfile.TemporaryDirectory())
         local = await held.enter_async_context(LocalMode(data=Path(data), port=0))
         bench = Bench(local, rounds=1, scale=1.0)
-        names = [(await held.enter_async_context(bench.stream("turns", dedicated=False))).name for _ in range(streams)]
+        names = []
+        for each in [{}] * streams + [HISTORY] * stored:
+            stream = await held.enter_async_context(bench.stream("turns", history=each, dedicated=False))
+            names.append(stream.name)
         say(catalog=bench.catalog, streams=names, code=epochal.__file__)
         async for _ in _orders():
             pass
@@ -85,6 +92,44 @@ async def receive_aged(catalog: str, stream: str) -> None:
     async with _data(catalog, stream) as batches:
         async for messages in _orders():
             say(ages=[age((await anext(batches)).records()[0]) for _ in range(messages)])
+
+
+async def append(catalog: str, stream: str, batch: int, together: int) -> None:
+    """So many durable appends are under way at any time; an epoch a turn."""
+    records, time_now = [RECORD] * batch, 0
+    async with epochal.connect(catalog) as client, client.writer(stream) as writer:
+
+        async def one(_: int) -> None:
+            await writer.append(time_now, records)
+
+        say(ready=True)
+        async for messages in _orders():
+            start = time.monotonic()
+            await at_once(together, messages, one)
+            say(start=start, end=time.monotonic())
+            time_now += 1
+            await writer.advance(time_now)
+
+
+async def pull(catalog: str, stream: str, batch: int, filled: int) -> None:
+    """Fills the history; each turn reads it from its start, from the first batch on."""
+    async with epochal.connect(catalog) as client, client.writer(stream) as writer:
+        for _ in range(filled):
+            writer.append_nowait(0, [RECORD] * batch)
+            await writer.drain()
+        await writer.flush()
+        say(ready=True)
+        async for messages in _orders():
+            async with client.subscribe(stream, since="start", partial=True) as subscription:
+                start, received = 0.0, 0
+                async for event in subscription.events():
+                    if type(event) is epochal.Data:
+                        start = start or time.monotonic()
+                        received += 1
+                        if received == messages:
+                            break
+                end = time.monotonic()
+            say(start=start, end=end)
 
 
 @asynccontextmanager

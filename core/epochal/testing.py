@@ -36,9 +36,13 @@ PATIENCE = 60.0
 
 
 class LocalServices:
-    """A local mode on an event loop of its own, in a thread, because each test may have another loop."""
+    """A local mode on an event loop of its own, in a thread, because each test may have another loop.
 
-    def __init__(self) -> None:
+    `port`: the catalog's; 0 is any that is free.
+    """
+
+    def __init__(self, *, port: int = 0) -> None:
+        self._port = port
         self._begun = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[None] | None = None
@@ -65,7 +69,7 @@ class LocalServices:
     async def _run(self) -> None:
         self._running, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         with contextlib.suppress(asyncio.CancelledError):  # by `stop`, also while they start
-            async with LocalMode(settings=LocalSettings(poll_interval=0.05)) as self.mode:
+            async with LocalMode(port=self._port, settings=LocalSettings(poll_interval=0.05)) as self.mode:
                 self.url = self.mode.url
                 self._begun.set()
                 await asyncio.Event().wait()

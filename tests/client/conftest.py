@@ -3,11 +3,8 @@
 The processes are those of the publisher's tests, loaded by path: directories of tests are no packages.
 """
 
-import contextlib
 import importlib.util
 import itertools
-import random
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 LEASE = 600
 """Seconds; no lease lapses within a test."""
@@ -49,7 +47,7 @@ class Places:
     def start(self, stream: Any, at: Any = None) -> Any:
         """A publisher; `at`: on the ports of this one, which has ended."""
         if at is None:
-            ports = {f"{name}_port": _free_port() for name in SOCKETS}
+            ports = {f"{name}_port": free_port() for name in SOCKETS}
         else:
             ports = {f"{name}_port": int(at.addresses[name].rpartition(":")[2]) for name in SOCKETS}
         self._started.append(stream.start(**ports))
@@ -59,14 +57,6 @@ class Places:
         """End all publishers."""
         for process in self._started:
             process.stop()
-
-
-def _free_port() -> int:
-    """Below those that the system gives out: who tries to connect to one of these in vain can get that very one."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 SOCKETS = ("events", "requests", "ingest")

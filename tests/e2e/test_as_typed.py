@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.processes import children, runs
 
 from epochal.local.child import console_script
@@ -38,7 +39,7 @@ async def start(*arguments: str, **environment: str) -> asyncio.subprocess.Proce
 async def test_up_apply_sub_pub_and_ctrl_c(tmp_path: Path) -> None:
     manifest, data = tmp_path / "flights.yaml", tmp_path / "data"
     manifest.write_text(MANIFEST)
-    up = await start("up", "--data", str(data), "--port", "0")
+    up = await start("up", "--data", str(data), "--port", str(free_port()))
     assert up.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):

@@ -3,10 +3,10 @@
 import asyncio
 import os
 import signal
-import socket
 
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 import epochal
 from epochal.errors import CatalogUnavailable
@@ -18,12 +18,6 @@ DOCUMENT = {
     "metadata": {"name": "later", "namespace": "test"},
     "spec": {"time": {"shape": "int"}, "payload": {"encoding": "json"}},
 }
-
-
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 async def test_streams_go_on_without_it_and_it_comes_back(services) -> None:
@@ -55,7 +49,7 @@ async def test_streams_go_on_without_it_and_it_comes_back(services) -> None:
 
 
 async def test_a_catalog_that_is_down_at_the_start_is_waited_for(tmp_path) -> None:
-    port = unused_port()
+    port = free_port()
     told: list[str] = []
     async with epochal.connect(f"http://127.0.0.1:{port}", patience=PATIENCE, on_unreachable=told.append) as client:
         opening = asyncio.create_task(client.writer("test/later").__aenter__())
@@ -72,7 +66,7 @@ async def test_a_catalog_that_is_down_at_the_start_is_waited_for(tmp_path) -> No
 
 
 async def test_a_catalog_that_stays_away(services) -> None:
-    url = f"http://127.0.0.1:{unused_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     async with epochal.connect(url, patience=0.5) as client:  # load: it is to end
         for opening in (client.writer("test/s"), client.subscribe("test/s")):
             begun = asyncio.get_running_loop().time()

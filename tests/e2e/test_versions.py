@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
@@ -68,7 +69,12 @@ class Services:
 
     async def catalog(self, *, old: bool = False) -> None:
         """A catalog, at the same address as the one before."""
-        options = ("--port", self.url.rpartition(":")[2] or "0", "--data", str(self._directory / "catalog"))
+        options = (
+            "--port",
+            self.url.rpartition(":")[2] or str(free_port()),
+            "--data",
+            str(self._directory / "catalog"),
+        )
         self.url = (await self.start("catalog", "catalog", "serve", *options, old=old)).split()[1]
 
     async def publisher(self, name: str = "publisher", segment: str = "0", *, old: bool = False) -> None:

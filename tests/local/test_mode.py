@@ -1,7 +1,6 @@
 """Local mode with the real services: what is declared runs, what dies comes back, nothing is left behind."""
 
 import asyncio
-import contextlib
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.processes import runs, until_ended
 
 import epochal
@@ -159,7 +159,7 @@ async def test_a_publisher_that_dies_is_replaced() -> None:
 
 
 async def test_a_catalog_that_dies_is_replaced_and_publishers_go_on(tmp_path: Path) -> None:
-    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+    async with LocalMode(tmp_path, port=free_port(), settings=QUICK) as local, CatalogClient(local.url) as client:
         await client.apply(manifest(), "demo", "flights")
         before = await until_served(client)
         pids = local.processes
@@ -246,7 +246,7 @@ async def test_the_logs_of_a_stream_deleted_just_before_the_end_go_at_the_next_s
 
 
 async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) -> None:
-    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+    async with LocalMode(tmp_path, port=free_port(), settings=QUICK) as local, CatalogClient(local.url) as client:
         logs = await until_here(client, tmp_path)
         before = local.processes
         os.kill(before["catalog"], signal.SIGSTOP)  # so that nobody sees the file go
@@ -292,7 +292,7 @@ async def until_running(local: LocalMode, *names: str) -> dict[str, int]:
 
 
 async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
-    async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
+    async with LocalMode(port=free_port(), settings=QUICK) as local, CatalogClient(local.url) as client:
         await client.apply(manifest(relays=2, publishers=DEDICATED), "demo", "flights")
         first = await until_relayed(client, 2)
         pids = await until_running(local, "catalog", "demo.flights-0", "demo.flights.relay-0", "demo.flights.relay-1")
@@ -322,13 +322,6 @@ async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
         await until_ended(*(pid for name, pid in last.items() if name != "catalog"))
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
-
-
 async def until_at(client: CatalogClient, publisher: int, relay: int) -> None:
     """Until the stream's publisher and its only relay have these HTTP ports."""
     wanted = f"http://127.0.0.1:{publisher}", [f"http://127.0.0.1:{relay}"]
@@ -343,7 +336,7 @@ async def until_at(client: CatalogClient, publisher: int, relay: int) -> None:
 
 @pytest.mark.parametrize("dedicated", [False, True])
 async def test_publishers_and_relays_have_the_http_ports_that_are_declared(tmp_path: Path, dedicated: bool) -> None:
-    one, two, other = free_ports(3)
+    one, two, other = free_port(), free_port(), free_port()
     spec: dict[str, Any] = {"segments": 2, "relays": 1, **STORED}
     told: list[str] = []
     async with LocalMode(tmp_path, settings=ONE_SHARED, tell=told.append) as local, CatalogClient(local.url) as client:
@@ -367,7 +360,7 @@ async def test_a_publisher_waits_for_its_port_and_says_so(
     name = "demo.flights-0" if dedicated else "shared-0"
     log = tmp_path / "logs" / "publishers" / f"{name}.log"
     async with LocalMode(tmp_path, settings=ONE_SHARED) as local, CatalogClient(local.url) as client:
-        (relay,) = free_ports(1)
+        relay = free_port()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             spec: dict[str, Any] = {"relays": 1, "relayHttpPort": relay}
@@ -387,7 +380,7 @@ async def test_the_page_on_http_says_how_publishers_and_relays_are_found() -> No
     typed = (
         "".join(found.values()) + 'curl -sf "$PUBLISHER/healthz" "$RELAY/healthz" >/dev/null; echo $PUBLISHER $RELAY'
     )
-    one, two = free_ports(2)
+    one, two = free_port(), free_port()
     async with LocalMode(settings=ONE_SHARED) as local, CatalogClient(local.url) as client:
         spec: dict[str, Any] = {"relays": 1, "relayHttpPort": two, "publishers": {"httpPort": one}}
         await client.apply(manifest(**spec), "demo", "flights")

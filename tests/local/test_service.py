@@ -10,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests import virtual_time
 from tests.patience import PATIENCE
 
-from epochal.local.service import LocalSettings, Service
+from epochal.errors import TimedOut
+from epochal.local.child import Child
+from epochal.local.service import LocalSettings, Service, until_ready
 from epochal.turns import Turns
 
 QUICK = LocalSettings(restart_first=0.01, restart_last=0.04, stop_timeout=5.0, start_timeout=PATIENCE)
@@ -165,15 +168,42 @@ async def test_a_start_that_takes_long_is_no_success_and_pauses_grow(
     assert "was not ready within" in str(told[0][1])
 
 
-async def test_a_process_that_gets_on_is_not_ended_before_it_is_ready(tmp_path: Path) -> None:
-    works = "import time\nuntil = time.process_time() + 1.0\nwhile time.process_time() < until: pass\n"
-    settings = replace(QUICK, start_timeout=0.4, start_times=1000)
-    service = Service("busy", command(works + READY), tmp_path / "log", settings)
-    service.start()
-    async with asyncio.timeout(PATIENCE):
-        await service.was_ready.wait()
-    await service.stop()
-    assert service.restarts == 0
+class Scripted:
+    """A process that computes as told in each window of time, and is ready in the last one."""
+
+    def __init__(self, *computes: float) -> None:
+        self._computes = list(computes)
+        self._computed = 0.0
+
+    async def ready(self, timeout: float) -> str:
+        self._computed += self._computes.pop(0)
+        if not self._computes:
+            return "now"
+        await asyncio.sleep(timeout)
+        raise TimedOut("not yet")
+
+    def progress(self) -> float:
+        return self._computed
+
+
+def waits(timeout: float, times: int, *computes: float) -> str:
+    return virtual_time.run(until_ready(Scripted(*computes), timeout, times))
+
+
+def test_a_process_that_gets_on_is_not_ended_before_it_is_ready() -> None:
+    assert waits(20.0, 10, *[0.25] * 10) == "now"
+    with pytest.raises(TimedOut, match="not ready within 40 s"):
+        waits(20.0, 10, 0.25, 0.1, 0.25)  # it stands still in the second window
+    with pytest.raises(TimedOut, match="not ready within 60 s"):
+        waits(20.0, 3, *[5.0] * 10)
+
+
+async def test_what_a_process_computes_and_prints_is_progress(tmp_path: Path) -> None:
+    works = "import time\nwhile time.process_time() < 0.3: pass\nprint('x' * 1000)\n"
+    child = await Child.start(command(works + READY)(), tmp_path / "log", 1 << 20)
+    await child.ready(PATIENCE)
+    assert child.progress() >= 1000.29
+    await child.stop(PATIENCE)
 
 
 async def test_a_few_start_at_once(tmp_path: Path) -> None:

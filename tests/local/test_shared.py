@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.virtual_time import run
 
 import epochal
@@ -157,8 +157,7 @@ async def test_a_log_that_cannot_be_used_is_one_streams_own_fault(tmp_path: Path
 async def test_a_port_that_is_taken_is_one_streams_own_fault_until_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, socket_: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv(f"EPOCHAL_PUBLISHER_{socket_}_PORT", str(port))
     async with (
         asyncio.timeout(PATIENCE),

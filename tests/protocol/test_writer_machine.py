@@ -1,6 +1,6 @@
 """The writer: moves wait for appends everywhere, numbers, reconnects, and what is told when something fails."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.messages import GROUP
 from epochal.protocol.subscriber.effects import EpochWasAborted
 from epochal.protocol.times import Time, TimeShape, less_equal
-from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, SessionReady
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
 
 
@@ -606,6 +606,36 @@ def test_what_waited_for_room_is_not_sent_behind_an_abort(wire_up):
     assert (writer.machine.over, writer.machine.outstanding, writer.machine.waiting_bytes) == (True, 0, 0)
     other.advance(1)
     assert lower(wiring) == [1]
+
+
+@pytest.mark.rule("E4")
+@pytest.mark.parametrize("breaks", [True, False], ids=["the connection breaks", "it stands"])
+def test_who_leaves_by_an_exception_waits_for_no_answer_that_cannot_come(breaks):
+    """A leave overtakes an abort that waits for the catalog, and nothing is opened again where it took effect."""
+    machine = WriterMachine("uid", TimeShape.parse("int"), "01", "w", 1, now=0.0)
+    for segment in "01":
+        machine.connected(segment)
+    for effect in cast("list[Send]", machine.take()):
+        ask = cast("m.Open", effect.message)
+        machine.receive(effect.segment, m.Opened(ask.op, effect.segment, 1, (0,), (0,), -1, (), (), 1 << 20, True))
+    abort, leave = machine.abort(0, awaited=True), machine.leave(m.Leaving.ABORT, awaited=True)
+    sent = [(effect.segment, effect.message) for effect in cast("list[Send]", machine.take())]
+    aborts = {segment: ask.op for segment, ask in sent if isinstance(ask, m.Abort)}
+    leaves = {segment: ask.op for segment, ask in sent if isinstance(ask, m.Leave)}
+    machine.receive("0", m.Done(leaves["0"], "0"))
+    if breaks:
+        machine.disconnected("0")
+        machine.connected("0")
+        assert machine.take() == []
+    else:
+        machine.receive("0", m.Refused(aborts["0"], "capability", "writer 'w' holds [] and cannot abort 0"))
+    assert not machine.over
+    for op in (aborts["1"], leaves["1"]):
+        machine.receive("1", m.Done(op, "1"))
+    assert machine.over
+    told = machine.reports()
+    assert [report.ticket for report in told if isinstance(report, Failed)] == [abort]
+    assert [report.ticket for report in told if isinstance(report, Moved)] == [leave]
 
 
 def test_a_publisher_that_asks_for_a_new_connection_gets_one(wire_up):

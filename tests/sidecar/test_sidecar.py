@@ -12,6 +12,7 @@ import pytest
 import zmq
 from tests.conftest import Services
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.sidecar.conftest import Process, Start, records, until
 
 import epochal
@@ -20,15 +21,6 @@ from epochal.client.sidecar.sidecar import SidecarOptions, Way, check_address
 from epochal.errors import ConfigError, SchemaMismatch, SidecarUnavailable, StreamNotFound
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
 
 # ---- what goes through ----
 

@@ -89,6 +89,8 @@ class Node:
         self.draining = False
         """Whether the process stops in order: it takes nothing more of writers."""
         self._connections: dict[bytes, tuple[Socket, Connection]] = {}
+        self._owners: dict[bytes, tuple[str, int]] = {}
+        """Of every connection so far: what a publisher answers counts, also where nobody is left to hear it."""
         self._names = 0
         self._inbox: list[Callable[[], object]] = []
         self._stalled_since = self._stalled_until = 0.0
@@ -208,9 +210,8 @@ class Node:
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody knew
             for effect in self._committing:
-                entry = self._connections.get(effect.peer) if isinstance(effect, Reply) else None
-                if entry is not None and isinstance(effect, Reply) and isinstance(effect.message, m.Opened):
-                    self.oracle.counted(self.segment, entry[1].owner[0])
+                if isinstance(effect, Reply) and isinstance(effect.message, m.Opened):
+                    self.oracle.counted(self.segment, self._owners[effect.peer][0])
         if self._disk is not None and machine:
             self._disk.crash()
         self._end(back_after)
@@ -304,7 +305,7 @@ class Node:
         self._names += 1
         name = f"{socket}-{self.publisher.incarnation}-{self._names}".encode()
         connection = Connection(self.world, name, owner, self.scenario.longest_delay)
-        self._connections[name] = (socket, connection)
+        self._connections[name], self._owners[name] = (socket, connection), owner
         connection.on_server = lambda frames: self._when_running(lambda: self._arrived(socket, connection, frames))
         connection.on_left = lambda: self._when_running(lambda: self._left(connection))
         return connection
@@ -548,13 +549,13 @@ class Node:
     def _reply(self, reply: Reply) -> None:
         if self.world.tracing:
             self.world.note(f"segment {self.segment} -> {reply.peer.decode()} {reply.message}")
-        message, entry = reply.message, self._connections.get(reply.peer)
+        message = reply.message
         if isinstance(message, m.Opened | m.Refused | m.Lost):
             self.liveness.answered(reply.peer)
         if self._gathering is not None:
             self._gathering.refused(reply.peer)
-        if type(message) is m.Opened and entry is not None:
-            self.oracle.opened(self.log, *entry[1].owner)
+        if type(message) is m.Opened:
+            self.oracle.opened(self.log, *self._owners[reply.peer])
         elif type(message) is m.Done and (owner := self._leaves.get((reply.peer, message.op))) is not None:
             self.oracle.closed(self.log, *owner, self.world.now)
         elif type(message) is m.Lost and message.code == WriterLost.code:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.sidecar.conftest import Process
-from tests.tracing.receiver import Received, attributes, free_port, receiving
+from tests.tracing.receiver import Received, attributes, receiving
 
 import epochal
 from epochal.otel.span_processor import REST

@@ -12,6 +12,16 @@ def what_tests_share() -> dict[str, str]:
     """The files that all tests need, by path."""
     paths = [
         f"tests/{name}.py"
-        for name in ("conftest", "forking", "java", "patience", "processes", "run_report", "scheduling", "seeds")
+        for name in (
+            "conftest",
+            "forking",
+            "java",
+            "patience",
+            "ports",
+            "processes",
+            "run_report",
+            "scheduling",
+            "seeds",
+        )
     ]
     return {path: (ROOT / path).read_text() for path in paths}

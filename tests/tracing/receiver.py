@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +10,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 
 class Received:
@@ -63,12 +63,6 @@ def attributes(of: Any) -> dict[str, Any]:
 def _value(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
     return None if kind is None else getattr(value, kind)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @contextlib.asynccontextmanager

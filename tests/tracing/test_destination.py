@@ -14,7 +14,8 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from tests.patience import PATIENCE
-from tests.tracing.receiver import free_port, receiving
+from tests.ports import free_port
+from tests.tracing.receiver import receiving
 
 from epochal.otel.destination import Collector
 from epochal.otel.span_processor import Sender

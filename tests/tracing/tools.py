@@ -23,8 +23,9 @@ from tests.cluster.harness import building
 from tests.cluster.harness.building import BuildError, UnfitError, locked
 from tests.cluster.harness.kubernetes import eventually
 from tests.cluster.harness.places import ROOT
-from tests.cluster.harness.programs import Program, free_port
+from tests.cluster.harness.programs import Program
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 SOURCES = ROOT / "tests" / "tracing" / "collector"
 CONFIG = SOURCES / "config.yaml"

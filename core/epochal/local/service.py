@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from epochal.backoff import Backoff
 from epochal.errors import TimedOut, Unavailable
@@ -57,6 +58,37 @@ logger = logging.getLogger("epochal.local")
 
 LEAST_PROGRESS = 0.01
 """The share of its time that a process computes at least while it gets somewhere."""
+
+
+class Starting(Protocol):
+    """A process that is not ready yet, as `until_ready` knows it: a `Child`."""
+
+    async def ready(self, timeout: float) -> str:
+        """What it says once it is ready; raises `TimedOut` after `timeout` seconds, `Unavailable` at its end."""
+        ...
+
+    def progress(self) -> float:
+        """Seconds that it has computed, or more."""
+        ...
+
+
+async def until_ready(child: Starting, timeout: float, times: int) -> str:
+    """What `child` says once it is ready.
+
+    It has `timeout` seconds, and so much again, up to `times` in all, as long as it has computed in the last ones.
+    Raises `TimedOut` for one that gets no further, `Unavailable` at its end.
+    """
+    before = 0.0
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(times):
+        with contextlib.suppress(TimedOut):
+            return await child.ready(timeout)
+        progress = child.progress()
+        if progress - before < timeout * LEAST_PROGRESS:
+            break
+        before = progress
+    raise TimedOut(f"was not ready within {loop.time() - began:.3g} s")
 
 
 class Service:
@@ -166,7 +198,7 @@ class Service:
             except OSError as error:
                 return f"could not be started ({error.strerror})"
             try:
-                ready = await self._until_ready(child)
+                ready = await until_ready(child, self._settings.start_timeout, self._settings.start_times)
                 self._ready_since = asyncio.get_running_loop().time()
                 self.was_ready.set()
                 self._news.set()
@@ -185,20 +217,6 @@ class Service:
             return f"ended with signal {-status}"
         why = tail(self.log, 1) if status else ""
         return f"ended with status {status}{f' ({why})' if why else ''}"
-
-    async def _until_ready(self, child: Child) -> str:
-        """What its ready line says. Raises `TimedOut` for a process that gets no further, `Unavailable` at its end."""
-        timeout, before = self._settings.start_timeout, 0.0
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        for _ in range(self._settings.start_times):
-            with contextlib.suppress(TimedOut):
-                return await child.ready(timeout)
-            progress = child.progress()
-            if progress - before < timeout * LEAST_PROGRESS:
-                break
-            before = progress
-        raise TimedOut(f"was not ready within {loop.time() - began:.3g} s")
 
     async def _give_birth(self) -> Child:
         """Start the process. When cancelled, still wait for the start: else `stop` would not know the process."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-from tests.cluster.harness.programs import free_port
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.kube.api import KINDS, ApiError, path_of

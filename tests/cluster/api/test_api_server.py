@@ -9,8 +9,9 @@ from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import write_kubeconfig
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
-from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
+from tests.cluster.harness.programs import NotReadyError, Program, end, started_at
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 
 def _owned(name: str, owner: dict[str, str]) -> dict[str, object]:

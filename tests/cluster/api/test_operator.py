@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.cluster.api.sandbox import BAD_IMAGE, Sandbox, eventually, scrape
 from tests.cluster.harness.apiserver import ApiServer
-from tests.cluster.harness.programs import free_port
+from tests.ports import free_port
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources.cluster.stream import MANAGED_LABEL

@@ -21,8 +21,9 @@ from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.certificates import write_kubeconfig
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import ROOT
-from tests.cluster.harness.programs import Program, free_port
+from tests.cluster.harness.programs import Program
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.resources.test_relay import document as relay_document
 
 from epochal.local.child import console_script

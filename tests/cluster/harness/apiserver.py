@@ -20,8 +20,9 @@ from tests.cluster.harness import audit, building
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.places import CACHE, LOGS
-from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, running_with, started_at
+from tests.cluster.harness.programs import NotReadyError, Program, end, running_with, started_at
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 SERVICES = "10.96.0.0/16"
 _PROGRAMS = building.programs("api")

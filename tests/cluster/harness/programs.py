@@ -4,9 +4,7 @@ An API server and other programs of the tests are run by the same few lines; the
 """
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -93,15 +91,6 @@ class Program:
         """Where the log is, and its last lines."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join([f"log: {self.log}", *text.splitlines()[-lines:]])
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port at which nothing listens now. It is below those that the kernel gives to clients, so it stays free."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind((host, port))
-            return port
 
 
 def started_at(pid: int) -> int | None:

@@ -25,7 +25,8 @@ The states of a session, which `_Phase` names. "All" means every segment of the 
     not OVER     `give_up`, and nobody comes back for it          OVER         `Leave` where it is open (E4)
 
 A connection that breaks changes no state. After the next `connected` the segment is opened again, and gets again what
-it has not answered: operations first, then appends (E6, E10). A session that was withdrawn sends its `Leave` there
+it has not answered: operations first, then appends (E6, E10). Where the session has left it is not: an abort that its
+leave overtook gets no answer then, and waits for none. A session that was withdrawn sends its `Leave` there
 together with the `Open`: its program waits a moment only, and an open alone could arrive after that.
 
 Sources: rules S35; E1, E3-E7, E10-E12, E48, E50.
@@ -274,9 +275,16 @@ class WriterMachine:
         return self._withdrawal > 0 and self._phase is _Phase.LEAVING
 
     def disconnected(self, segment: str) -> None:
-        """The connection is gone; what was unacknowledged is sent again after the next `connected`."""
+        """The connection is gone; what was unacknowledged is sent again after the next `connected`.
+
+        Not where the writer has left already: there nothing is opened again, so what the leave overtook has failed.
+        """
         lane = self._lanes[segment]
         lane.connected, lane.opened = False, None
+        if not self.over and self._operations.has_left(lane):
+            for ticket in self._operations.unanswered(lane):
+                self._outcomes.failed(ticket, WriterClosed("the writer left before this was confirmed"), quiet=True)
+            self._over_if_left()
 
     def receive(self, segment: str, message: m.Message) -> None:
         """A message of the publisher of `segment`.

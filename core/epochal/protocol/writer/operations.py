@@ -197,6 +197,14 @@ class Operations:
         """Wait for no more answers to `ticket`: one segment has refused it, or needs not answer."""
         self._unconfirmed.pop(ticket, None)
 
+    def unanswered(self, lane: SegmentSession) -> list[int]:
+        """Wait for no more answers from `lane`; returns the tickets that fail with that."""
+        tickets = [ticket for ticket, _ in lane.operations.values() if ticket in self._unconfirmed]
+        lane.operations.clear()
+        for ticket in tickets:
+            self.drop(ticket)
+        return tickets
+
     def drop_all(self) -> list[int]:
         """Wait for no more answers; returns the tickets that had none from every segment."""
         dropped = list(self._unconfirmed)
