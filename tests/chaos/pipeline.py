@@ -253,7 +253,9 @@ class _Reader:
     def _save(self, cursor: epochal.Cursor) -> None:
         """Write down the cursor and its number, then replace the file: the next life writes which number it found."""
         self._saved += 1
-        self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.untold))
+        self._recorder.write(
+            "save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.unreported_aborts)
+        )
         beside = self._part.saved.with_suffix(".new")
         beside.write_text(json.dumps({"n": self._saved, "cursor": cursor.to_json()}))
         os.replace(beside, self._part.saved)

@@ -23,7 +23,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, EpochWasAborted, Moved, Reached, Rejoined
 from epochal.protocol.subscriber.epoch_state import OpenEpoch
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 
@@ -40,7 +40,7 @@ def filter_of(topics: Topics) -> TopicFilter | None:
 class Reader:
     """The machine, and what the application knows and must be given."""
 
-    machine: Subscriber
+    machine: SubscriberMachine
     topics: Topics
     """What it wants."""
     always: Topics
@@ -244,9 +244,9 @@ def load(dumped: bytes) -> Reader:
     return reader
 
 
-def machine(logs: Iterable[str], topics: Topics, cursor: Cursor | None = None) -> Subscriber:
+def machine(logs: Iterable[str], topics: Topics, cursor: Cursor | None = None) -> SubscriberMachine:
     """A subscriber whose epochs are read."""
-    made = Subscriber(STREAM, SHAPE, logs, cursor=cursor, topics=filter_of(topics))
+    made = SubscriberMachine(STREAM, SHAPE, logs, cursor=cursor, topics=filter_of(topics))
     made.only_epochs()
     return made
 
@@ -289,7 +289,7 @@ _NOT_OF_AN_EVENT = frozenset(("prev", "time", "topic", "records", "crc", "payloa
 """The log says all of it by the event's number."""
 
 
-def _machine(machine: Subscriber) -> Hashable:
+def _machine(machine: SubscriberMachine) -> Hashable:
     """Of an epoch, and of what waits, the order counts within each segment only."""
     topics, names = machine._topics, Names()
     values = {name: value for name, value in vars(machine).items() if name not in _NOT_OF_A_MACHINE}

@@ -61,10 +61,10 @@ class Answered(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """To whom it follows; on the connection `passage`, where that is not 0."""
+    """To whom it follows; on the connection `number`, where that is not 0."""
 
     message: m.Message
-    passage: int = 0
+    number: int = 0
 
 
 class Subscribes(NamedTuple):
@@ -74,9 +74,9 @@ class Subscribes(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """It closes its connection to whom it follows, or the connection `passage`."""
+    """It closes its connection to whom it follows, or the connection `number`."""
 
-    passage: int = 0
+    number: int = 0
 
 
 class Told(NamedTuple):
@@ -513,13 +513,13 @@ class Relay(Client):
             self.machine.lost()
             self.following.leave()
 
-    def passed_back(self, passage: int, messages: tuple[m.Message, ...]) -> None:
+    def passed_back(self, number: int, messages: tuple[m.Message, ...]) -> None:
         """What was passed on is answered."""
-        self.machine.answered(passage, messages, 0.0)
+        self.machine.answered(number, messages, 0.0)
 
-    def cut(self, passage: int) -> None:
+    def cut(self, number: int) -> None:
         """A connection on which something was passed on is lost."""
-        self.machine.cut(passage)
+        self.machine.cut(number)
 
     def lapses(self) -> None:
         """Topics that nobody has any more were asked for too long ago, and so were subscriptions that do not come."""
@@ -561,7 +561,7 @@ class Relay(Client):
         if machine.run is not None:
             self.serving.asks_again(peer, message, machine.run.server)
         if isinstance(message, m.Since):
-            self._ends_passages(peer)
+            self._ends_forwarded(peer)
         machine.receive(peer, message, 0.0)
 
     def left(self, peer: bytes) -> None:
@@ -571,12 +571,12 @@ class Relay(Client):
         machine._waiting = [each for each in machine._waiting if each.peer != peer]
         if run is not None:
             run._greeted.pop(peer, None)
-        self._ends_passages(peer)
+        self._ends_forwarded(peer)
 
-    def _ends_passages(self, peer: bytes) -> None:
-        passages = self.machine._passages
-        for passage in [each for each in passages._by_number.values() if each.peer == peer]:
-            passages._end(passage)
+    def _ends_forwarded(self, peer: bytes) -> None:
+        forwarded_requests = self.machine._forwarded_requests
+        for forwarded in [each for each in forwarded_requests._by_number.values() if each.peer == peer]:
+            forwarded_requests._end(forwarded)
 
     # ---- what comes of it ----
 
@@ -607,10 +607,10 @@ class Relay(Client):
                     case Want(topics, widens):
                         if following.follower is not None:
                             following.follower.want(topics, 0.0, widens=widens)
-                    case Forward(passage, message):
-                        following.sent.append(Asked(message, passage))
-                    case HangUp(passage):
-                        following.sent.append(Leaves(passage))
+                    case Forward(number, message):
+                        following.sent.append(Asked(message, number))
+                    case HangUp(number):
+                        following.sent.append(Leaves(number))
         sent = (*self.serving.sent, *following.sent)
         self.serving.sent, following.sent = [], []
         self._sets_back()
@@ -620,7 +620,7 @@ class Relay(Client):
         """Nothing that happens later can tell how much time has passed."""
         machine = self.machine
         if not machine.passed_on:
-            machine._passages._numbers = 0
+            machine._forwarded_requests._numbers = 0
         if not self.lingers:
             machine._union._had = dict.fromkeys(machine._union._had, -1.0)
         if machine.run is not None:
@@ -632,7 +632,7 @@ class Relay(Client):
         return (
             self.following.key(),
             self.begin if run is None else None,
-            _key(machine.alive, machine.wanted, machine._widening, machine._waiting, machine._passages),
+            _key(machine.alive, machine.wanted, machine._widening, machine._waiting, machine._forwarded_requests),
             _key(sorted(each.entries for each in machine._union._had), machine._union._everything),
             None if run is None else _key(run.path, run.history, run._greeted),
             _key(sorted(self.serving.prefixes.items()), machine._views)

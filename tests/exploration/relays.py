@@ -121,7 +121,7 @@ class Link(NamedTuple):
         return not (self.subscriptions or self.requests or self.pushes or self.answers)
 
 
-class Passage(NamedTuple):
+class ForwardedRequest(NamedTuple):
     """A connection on which a relay passes on one request."""
 
     client: int
@@ -137,7 +137,7 @@ class State(NamedTuple):
     nodes: tuple[int, ...]
     links: tuple[int, ...]
     """Of all but the origin."""
-    passages: tuple[Passage, ...]
+    forwarded_requests: tuple[ForwardedRequest, ...]
     reader: int
     left: Budget
 
@@ -271,8 +271,8 @@ class Search:
                 yield from (self.connects(state, client, server) for server in self.ways[client - 1])
             else:
                 yield from self._arrivals(state, client, link, link.server)
-        for passage in state.passages:
-            yield from self._passes(state, passage)
+        for forwarded in state.forwarded_requests:
+            yield from self._passes(state, forwarded)
         for server in range(self.end):
             followed = [link for link in map(self._link_of.__getitem__, state.links) if link.server == server]
             if all(link.quiet for link in followed) and (followed or server):
@@ -299,16 +299,16 @@ class Search:
         if link.quiet:
             yield self.happens(state, client, "fires", False)
 
-    def _passes(self, state: State, passage: Passage) -> Iterator[State]:
-        others = tuple(each for each in state.passages if each is not passage)
-        if passage.requests:
-            request, *requests = passage.requests
-            after = state._replace(passages=(*others, passage._replace(requests=tuple(requests))))
-            yield self.happens(after, passage.server, "asked", self._peer(passage), request)
-        if passage.answers:
-            answer, *answers = passage.answers
-            after = state._replace(passages=(*others, passage._replace(answers=tuple(answers))))
-            yield self.happens(after, passage.client, "passed_back", passage.number, answer)
+    def _passes(self, state: State, forwarded: ForwardedRequest) -> Iterator[State]:
+        others = tuple(each for each in state.forwarded_requests if each is not forwarded)
+        if forwarded.requests:
+            request, *requests = forwarded.requests
+            after = state._replace(forwarded_requests=(*others, forwarded._replace(requests=tuple(requests))))
+            yield self.happens(after, forwarded.server, "asked", self._peer(forwarded), request)
+        if forwarded.answers:
+            answer, *answers = forwarded.answers
+            after = state._replace(forwarded_requests=(*others, forwarded._replace(answers=tuple(answers))))
+            yield self.happens(after, forwarded.client, "passed_back", forwarded.number, answer)
 
     def other(self, state: State) -> Iterator[State]:
         """Events, faults, and what the user does."""
@@ -374,10 +374,11 @@ class Search:
                 assert server is not None
                 state = self.happens(self._linked(state, node, Link()), server, "left", self.names[node].encode())
             case Leaves(number):
-                for passage in state.passages:
-                    if (passage.client, passage.number) == (node, number):
-                        state = state._replace(passages=tuple(each for each in state.passages if each is not passage))
-                        state = self.happens(state, passage.server, "left", self._peer(passage))
+                for forwarded in state.forwarded_requests:
+                    if (forwarded.client, forwarded.number) == (node, number):
+                        others = tuple(each for each in state.forwarded_requests if each is not forwarded)
+                        state = state._replace(forwarded_requests=others)
+                        state = self.happens(state, forwarded.server, "left", self._peer(forwarded))
             case Told(reports, by_relay):
                 reader, _ = self.readers.step(
                     state.reader,
@@ -396,26 +397,26 @@ class Search:
                 return state
             return self._linked(state, client, link._replace(answers=(*link.answers, messages)))
         return state._replace(
-            passages=tuple(
+            forwarded_requests=tuple(
                 each._replace(answers=(*each.answers, messages))
                 if (each.client, each.number, each.server) == (client, int(number), node)
                 else each
-                for each in state.passages
+                for each in state.forwarded_requests
             )
         )
 
     def _pass(self, state: State, node: int, number: int, message: m.Message) -> State:
-        found = [each for each in state.passages if (each.client, each.number) == (node, number)]
+        found = [each for each in state.forwarded_requests if (each.client, each.number) == (node, number)]
         if not found:
             server = self.link(state, node).server
             if server is None:
                 return self.happens(state, node, "cut", number)
-            found = [Passage(node, number, server)]
-        others = tuple(each for each in state.passages if each is not found[0])
-        return state._replace(passages=(*others, found[0]._replace(requests=(*found[0].requests, message))))
+            found = [ForwardedRequest(node, number, server)]
+        others = tuple(each for each in state.forwarded_requests if each is not found[0])
+        return state._replace(forwarded_requests=(*others, found[0]._replace(requests=(*found[0].requests, message))))
 
-    def _peer(self, passage: Passage) -> bytes:
-        return b"%s:%d" % (self.names[passage.client].encode(), passage.number)
+    def _peer(self, forwarded: ForwardedRequest) -> bytes:
+        return b"%s:%d" % (self.names[forwarded.client].encode(), forwarded.number)
 
     def connects(self, state: State, client: int, server: int) -> State:
         """A client connects to a server."""
@@ -436,17 +437,19 @@ class Search:
     def ends(self, state: State, node: int, act: str) -> State:
         """A process ends, and another one is there; all connections to it and from it are lost."""
         peers = [client for client in range(1, len(self.names)) if self.link(state, client).server == node]
-        cut = [each for each in state.passages if each.server == node]
-        own = [each for each in state.passages if each.client == node]
+        cut = [each for each in state.forwarded_requests if each.server == node]
+        own = [each for each in state.forwarded_requests if each.client == node]
         upstream = self.link(state, node).server if node else None
         state = self.happens(state, node, act)
         if upstream is not None:
             state = self.happens(self._linked(state, node, Link()), upstream, "left", self.names[node].encode())
-        for passage in own:
-            state = state._replace(passages=tuple(each for each in state.passages if each is not passage))
-            state = self.happens(state, passage.server, "left", self._peer(passage))
-        for passage in cut:
-            state = self.happens(state, passage.client, "cut", passage.number)
+        for forwarded in own:
+            state = state._replace(
+                forwarded_requests=tuple(each for each in state.forwarded_requests if each is not forwarded)
+            )
+            state = self.happens(state, forwarded.server, "left", self._peer(forwarded))
+        for forwarded in cut:
+            state = self.happens(state, forwarded.client, "cut", forwarded.number)
         for client in peers:
             if self.link(state, client).server == node:
                 state = self.happens(state, client, "lost")
@@ -471,8 +474,8 @@ class Search:
             yield from nodes.names(number)
         for link in state.links:
             yield from self._names_of(link, self._link_of[link])
-        for passage in state.passages:
-            yield from self._names_of(passage, passage)
+        for forwarded in state.forwarded_requests:
+            yield from self._names_of(forwarded, forwarded)
 
     def _names_of(self, key: Hashable, value: object) -> frozenset[tuple[str, int]]:
         known = self._named.get(key)

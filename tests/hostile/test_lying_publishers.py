@@ -16,7 +16,7 @@ from epochal.errors import EpochalError, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, Reached, Rejoined, Request
 from epochal.protocol.subscriber.follower import Follower
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import MAX_TIME, TimeShape
 from epochal.protocol.topics.filter import TopicFilter
@@ -46,7 +46,7 @@ class Reader:
             "uid", "0", begin, shape=shape, fresh_nonce=lambda: next(numbers).to_bytes(16, "big"), now=0.0,
             topics=topics, **options,
         )  # fmt: skip
-        self.subscriber = Subscriber("uid", shape, ["0"], topics=topics)
+        self.subscriber = SubscriberMachine("uid", shape, ["0"], topics=topics)
         self.errors: list[EpochalError] = []
         self.nonce = b""
 

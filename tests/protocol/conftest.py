@@ -29,7 +29,7 @@ from epochal.protocol.subscriber.effects import (
     UnsubscribePrefix,
 )
 from epochal.protocol.subscriber.follower import Follower
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.writer.effects import Failed, Over, Reconnect, Send
@@ -108,7 +108,7 @@ class Writer:
 class Reader:
     """A subscriber, one follower a segment, and what they were told."""
 
-    def __init__(self, wiring: "Wiring", machine: Subscriber) -> None:
+    def __init__(self, wiring: "Wiring", machine: SubscriberMachine) -> None:
         self.wiring, self.machine = wiring, machine
         self.followers: dict[str, Follower] = {}
         self.peers: dict[str, bytes] = {}
@@ -226,7 +226,7 @@ class Wiring:
 
     def reader(self, begin: From | None = From.LIVE, **options: Any) -> Reader:
         """A reader that joins every segment; with `cursor`, behind its positions; with None it joins by hand."""
-        reader = Reader(self, Subscriber(STREAM, self.shape, self.segments, **options))
+        reader = Reader(self, SubscriberMachine(STREAM, self.shape, self.segments, **options))
         self.readers.append(reader)
         cursor = options.get("cursor")
         if begin is not None:

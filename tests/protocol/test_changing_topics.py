@@ -11,7 +11,7 @@ from epochal.protocol.publisher.effects import Private, SendAnswers
 from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor, NewTopics
 from epochal.protocol.subscriber.effects import Began, Request
 from epochal.protocol.subscriber.follower import FollowerSettings
-from epochal.protocol.subscriber.machine import REMEMBERED_GAPS, Subscriber
+from epochal.protocol.subscriber.machine import REMEMBERED_GAPS, SubscriberMachine
 from epochal.protocol.subscriber.upstream_filter import FilterTimes
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter
@@ -86,7 +86,7 @@ def test_a_loss_at_the_tail_is_seen_if_it_was_wanted_and_no_other(wire_up, lost)
 
 @pytest.mark.rule("F7", "F10")
 def test_a_position_that_was_reached_before_all_segments_have_begun_stays():
-    machine = Subscriber("uid", TimeShape.parse("int"), "01", topics=A)
+    machine = SubscriberMachine("uid", TimeShape.parse("int"), "01", topics=A)
     began = Began(1, SegmentState(-1, (0,), (), ()), filters=True, gap=False, resumed=False)
     machine.began("0", began)
     machine.event("0", m.Data(0, -1, 0, b"a", 1, 0, b""))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from epochal.errors import CursorError
 from epochal.protocol.messages import Position
 from epochal.protocol.subscriber.cursor import Cursor, NewTopics
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics.filter import TopicFilter
 
@@ -135,7 +135,7 @@ def test_what_is_no_cursor_is_refused_without_words_of_python(text, reason):
 def test_a_field_of_the_present_form_is_missed_and_none_is_read_into_an_older_one(field):
     with pytest.raises(CursorError, match=field):
         Cursor.from_json(json.dumps({name: value for name, value in GOOD.items() if name != field}))
-    assert Cursor.from_json(json.dumps({**FORM_1, "untold": "ignored"})).untold == ()
+    assert Cursor.from_json(json.dumps({**FORM_1, "untold": "ignored"})).unreported_aborts == ()
     assert Cursor.from_json(json.dumps({**FORM_2, "seen_from": "ignored"})).seen_from is None
 
 
@@ -162,4 +162,4 @@ def test_a_cursor_of_an_earlier_form_is_still_read_and_written_where_it_says_all
 )  # fmt: skip
 def test_a_cursor_with_times_of_another_shape_is_refused(times):
     with pytest.raises(CursorError, match="does not fit"):
-        Subscriber("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, *times))
+        SubscriberMachine("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, *times))

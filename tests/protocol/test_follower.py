@@ -21,7 +21,7 @@ from epochal.protocol.subscriber.effects import (
     UnsubscribePrefix,
 )
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
-from epochal.protocol.subscriber.since import Behind, From
+from epochal.protocol.subscriber.since import AfterEvent, From
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter
 
@@ -459,7 +459,9 @@ def test_a_reconnect_that_missed_nothing_just_goes_on(wire_up):
 
 
 @pytest.mark.rule("E20")
-@pytest.mark.parametrize(("begin", "asked"), [(Behind(2), (1, 2)), (Behind(-1), (1, -1)), (Behind(2, 1), (1, 2))])
+@pytest.mark.parametrize(
+    ("begin", "asked"), [(AfterEvent(2), (1, 2)), (AfterEvent(-1), (1, -1)), (AfterEvent(2, 1), (1, 2))]
+)
 def test_behind_an_event_begins_as_a_join_there(begin, asked):
     alone = Alone(begin)
     alone.welcome()
@@ -470,7 +472,7 @@ def test_behind_an_event_begins_as_a_join_there(begin, asked):
 
 
 @pytest.mark.rule("E20")
-@pytest.mark.parametrize("begin", [Behind(5), Behind(0, 2)])
+@pytest.mark.parametrize("begin", [AfterEvent(5), AfterEvent(0, 2)])
 def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
     alone = Alone(begin)
     alone.welcome()
@@ -480,7 +482,7 @@ def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
 
 @pytest.mark.rule("E20", "F15")
 def test_behind_an_event_that_a_relay_has_not_heard_of_is_for_the_publisher_to_say():
-    alone = Alone(Behind(5))
+    alone = Alone(AfterEvent(5))
     alone.welcome(path=("relay",))
     alone.snapshot(seq=4)
     asked = alone.request()
@@ -490,7 +492,7 @@ def test_behind_an_event_that_a_relay_has_not_heard_of_is_for_the_publisher_to_s
 
 
 @pytest.mark.rule("Q2")
-@pytest.mark.parametrize("begin", [m.Position(1, 2), Behind(2, 1)])
+@pytest.mark.parametrize("begin", [m.Position(1, 2), AfterEvent(2, 1)])
 def test_whose_place_is_gone_is_told_so_in_words_and_what_to_do(begin):
     alone = Alone(begin)
     alone.welcome()
@@ -522,7 +524,7 @@ def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper,
 @pytest.mark.rule("E20")
 @pytest.mark.parametrize("features", [(), ("since",), ("since", m.SINCE_TIMES)])
 @pytest.mark.parametrize(
-    "begin", [EpochQuery((5,)), EpochQuery(()), EpochQuery(tuple(range(33))), From.START, Behind(2)]
+    "begin", [EpochQuery((5,)), EpochQuery(()), EpochQuery(tuple(range(33))), From.START, AfterEvent(2)]
 )
 def test_what_is_wanted_is_told_to_who_understands_it_and_only_once(begin, features):
     alone = Alone(begin)
@@ -555,7 +557,7 @@ def test_a_publisher_that_leaves_out_too_much_is_found_out(lower, upper):
 
 @pytest.mark.rule("E20", "Q2")
 @pytest.mark.parametrize(
-    ("begin", "ends"), [(EpochQuery((5,)), True), (Behind(2), True), (From.START, False), (m.Position(1, 2), False)]
+    ("begin", "ends"), [(EpochQuery((5,)), True), (AfterEvent(2), True), (From.START, False), (m.Position(1, 2), False)]
 )
 def test_retention_that_overtakes_what_was_asked_for_ends_it_else_there_is_a_gap(begin, ends):
     alone = Alone(begin)

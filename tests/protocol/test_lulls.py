@@ -11,8 +11,8 @@ from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import History, Lull, SegmentState, empty_state
 from epochal.protocol.subscriber.effects import Began, EpochWasAborted, GapFound, Moved, Request
 from epochal.protocol.subscriber.follower import Follower
-from epochal.protocol.subscriber.machine import Subscriber
-from epochal.protocol.subscriber.since import Behind, From
+from epochal.protocol.subscriber.machine import SubscriberMachine
+from epochal.protocol.subscriber.since import AfterEvent, From
 from epochal.protocol.times import TimeShape
 
 INT = TimeShape.parse("int")
@@ -90,7 +90,7 @@ def by_position(wiring: Any) -> Callable[[], Any]:
     def back() -> Any:
         reader = wiring.reader(None)
         for segment, end in ends.items():
-            reader.join(segment, Behind(end))
+            reader.join(segment, AfterEvent(end))
         return reader
 
     return back
@@ -153,7 +153,7 @@ def test_all_that_is_retained_has_epochs_of_segments_that_were_not_quiet(wire_up
 
 
 @pytest.mark.rule("E13", "E15", "E20")
-@pytest.mark.parametrize("begin", [From.START, EpochQuery((5,)), Behind(6)])
+@pytest.mark.parametrize("begin", [From.START, EpochQuery((5,)), AfterEvent(6)])
 def test_what_was_aborted_before_a_lull_stays_so_when_the_frontier_has_passed_it(wire_up: Any, begin: Any) -> None:
     wiring, writer = friday(wire_up)
     writer.append("0", 6, b"half")
@@ -165,8 +165,8 @@ def test_what_was_aborted_before_a_lull_stays_so_when_the_frontier_has_passed_it
         writer.advance(time)
     forget(wiring, "0")
     reader = wiring.reader(None, wanted=(5,) if isinstance(begin, EpochQuery) else None)
-    reader.join("0", Behind(end + 1) if isinstance(begin, Behind) else begin)
-    reader.join("1", Behind(1) if isinstance(begin, Behind) else begin)
+    reader.join("0", AfterEvent(end + 1) if isinstance(begin, AfterEvent) else begin)
+    reader.join("1", AfterEvent(1) if isinstance(begin, AfterEvent) else begin)
     assert reader.broke == []
     told = [EpochWasAborted(6)] if isinstance(begin, EpochQuery) else []
     assert reader.epochs() == told, "half of it is at the other segment"
@@ -311,7 +311,7 @@ def test_what_ends_a_lull_in_memory() -> None:
 @pytest.mark.rule("E13", "S33")
 @pytest.mark.parametrize("lower", [(3,), (2, 9)])
 def test_a_lull_that_leads_back_is_refused(lower: Any) -> None:
-    machine = Subscriber("uid", INT, ["0"])
+    machine = SubscriberMachine("uid", INT, ["0"])
     machine.began("0", Began(1, SegmentState(4, (5,), (), ()), True, False, False))
     with pytest.raises(RemoteProtocolError, match="moves the frontier back"):
         machine.event("0", Moved(7, lower))
@@ -319,7 +319,7 @@ def test_a_lull_that_leads_back_is_refused(lower: Any) -> None:
 
 @pytest.mark.rule("E13", "S17")
 def test_a_lull_counts_only_once_every_segment_has_begun() -> None:
-    machine = Subscriber("uid", INT, ["0", "1"])
+    machine = SubscriberMachine("uid", INT, ["0", "1"])
     machine.began("0", Began(1, SegmentState(4, (5,), (), ()), True, False, False))
     machine.event("0", m.Frontier(5, 4, ((5, -1), (6, 1))))
     machine.event("0", Moved(9, (8,)))

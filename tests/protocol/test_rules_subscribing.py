@@ -7,19 +7,19 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Arrived, Began, EpochBatches, EpochWasAborted, Happened
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.times import Time, TimeShape
 
 INT = TimeShape.parse("int")
 PAIR = TimeShape.parse("(int, int)")
 
 
-def subscriber(cursor: Cursor | None = None) -> Subscriber:
-    return Subscriber("uid", INT, ["a", "b"], cursor=cursor)
+def subscriber(cursor: Cursor | None = None) -> SubscriberMachine:
+    return SubscriberMachine("uid", INT, ["a", "b"], cursor=cursor)
 
 
 def joins(
-    sub: Subscriber,
+    sub: SubscriberMachine,
     segment: str,
     lower: list[Time],
     upper: list[Time] | None = None,
@@ -42,14 +42,14 @@ def moved(seq: int, old: Time, new: Time | None) -> m.Frontier:
     return m.Frontier(seq, seq - 1, changes)
 
 
-def epochs(sub: Subscriber) -> list[EpochBatches | EpochWasAborted]:
+def epochs(sub: SubscriberMachine) -> list[EpochBatches | EpochWasAborted]:
     taken = []
     while (epoch := sub.next_epoch()) is not None:
         taken.append(epoch)
     return taken
 
 
-def events(sub: Subscriber) -> list[Happened]:
+def events(sub: SubscriberMachine) -> list[Happened]:
     """Handed out, and not passed."""
     handed_out: list[Happened] = []
     while (event := sub.hand_out_event()) is not None:
@@ -79,7 +79,7 @@ def test_a_gap_before_all_segments_have_answered_does_not_empty_the_frontier() -
     assert list(sub.frontier) == [3]  # and what a had completed stays so
 
 
-def rewound(sub: Subscriber, segment: str, lower: list[Time], seq: int) -> None:
+def rewound(sub: SubscriberMachine, segment: str, lower: list[Time], seq: int) -> None:
     """A new incarnation of `segment` that kept nothing after event `seq`, and no gap."""
     sub.began(segment, Began(2, SegmentState(seq, tuple(lower), (), ()), False, False, True))
 
@@ -180,7 +180,7 @@ def test_an_abort_that_was_not_taken_yet_is_told_after_a_resume() -> None:
     sub.event("a", moved(1, 0, 2))
     sub.event("b", moved(2, 0, 2))
     cursor = sub.cursor()  # 0 is to be read again at b, and with it half of 1; a's abort is behind its position
-    assert (cursor.untold, cursor.aborted) == ((1,), ())
+    assert (cursor.unreported_aborts, cursor.aborted) == ((1,), ())
     resumed = subscriber(Cursor.from_json(cursor.to_json()))
     joins(resumed, "a", [2], seq=1, filters=False)
     joins(resumed, "b", [0], seq=-1, filters=False)
@@ -240,7 +240,7 @@ def test_an_epoch_is_passed_with_its_last_event_once_all_before_are() -> None:
 def test_a_cursor_keeps_an_abort_that_was_told_and_tells_one_that_was_only_handed_out(
     read_by: str, *, passed: bool
 ) -> None:
-    sub = Subscriber("uid", PAIR, ["a"])
+    sub = SubscriberMachine("uid", PAIR, ["a"])
     (sub.only_epochs if read_by == "epochs" else sub.only_events)()
     hand_out = sub.hand_out_epoch if read_by == "epochs" else sub.hand_out_event
     joins(sub, "a", [(0, 0)])
@@ -252,8 +252,8 @@ def test_a_cursor_keeps_an_abort_that_was_told_and_tells_one_that_was_only_hande
         sub.pass_epoch(abort) if read_by == "epochs" else sub.pass_event(abort)
     cursor = Cursor.from_json(sub.cursor().to_json())
     told, untold = (((1, 0),), ()) if passed else ((), ((1, 0),))
-    assert (cursor.frontier, cursor.aborted, cursor.untold) == (((0, 0),), told, untold)
-    resumed = Subscriber("uid", PAIR, ["a"], cursor=cursor)
+    assert (cursor.frontier, cursor.aborted, cursor.unreported_aborts) == (((0, 0),), told, untold)
+    resumed = SubscriberMachine("uid", PAIR, ["a"], cursor=cursor)
     joins(resumed, "a", [(0, 0)], filters=False)
     for event in (data(0, (0, 0)), data(1, (1, 0)), m.Aborted(2, 1, ((1, 0),)), moved(3, (0, 0), (0, 1))):
         resumed.event("a", event)
@@ -272,7 +272,7 @@ def test_an_abort_is_told_once_over_all_lives_and_at_its_turn() -> None:
     sub.event("a", m.Aborted(0, -1, (1,)))
     for life in (1, 2):  # each saves before the turn of 1 has come
         cursor = sub.cursor()
-        assert (cursor.untold, cursor.aborted) == ((1,), ()), life
+        assert (cursor.unreported_aborts, cursor.aborted) == ((1,), ()), life
         sub = subscriber(cursor)
         joins(sub, "a", [0], seq=0, filters=False)
         joins(sub, "b", [0], filters=False)
@@ -282,7 +282,7 @@ def test_an_abort_is_told_once_over_all_lives_and_at_its_turn() -> None:
     sub.event("b", moved(1, 0, 2))
     assert epochs(sub) == [EpochWasAborted(1)]
     cursor = sub.cursor()
-    assert (cursor.untold, cursor.aborted) == ((), ())
+    assert (cursor.unreported_aborts, cursor.aborted) == ((), ())
     sub = subscriber(cursor)
     joins(sub, "a", [2], seq=1, filters=False)
     joins(sub, "b", [2], seq=1, filters=False)
@@ -298,7 +298,7 @@ def test_an_abort_is_told_also_where_the_log_begins_behind_it_or_the_stream_is_c
     sub.event("a", moved(1, 0, None))
     sub.event("b", moved(0, 0, None))
     cursor = sub.cursor()
-    assert (cursor.frontier, cursor.untold) == ((), (1,))
+    assert (cursor.frontier, cursor.unreported_aborts) == ((), (1,))
     resumed = subscriber(cursor)
     joins(resumed, "a", [], seq=1, filters=False)
     joins(resumed, "b", [], seq=0, filters=False)
@@ -330,7 +330,7 @@ def test_a_reader_of_events_is_told_after_a_resume_what_it_had_not_taken_and_not
     events = iter(sub.next_event, None)
     assert EpochWasAborted(1) in events  # and 2 waits behind it
     cursor = sub.cursor()
-    assert (cursor.untold, cursor.aborted) == ((2,), (1,))
+    assert (cursor.unreported_aborts, cursor.aborted) == ((2,), (1,))
     resumed = subscriber(cursor)
     resumed.only_events()
     joins(resumed, "a", [0], filters=False)
@@ -360,7 +360,7 @@ def test_an_epoch_that_was_aborted_before_the_join_is_not_given_by_halves_after_
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_reader_of_events_is_told_of_no_abort_again_though_it_reads_the_log_again(partial: bool) -> None:
-    sub = Subscriber("uid", INT, ["a"], partial=partial)
+    sub = SubscriberMachine("uid", INT, ["a"], partial=partial)
     sub.only_events()
     log: list[m.Event] = [data(0, 0), m.Aborted(1, 0, (1,)), m.Frontier(2, 1, ((0, -1), (2, 1)))]
     joins(sub, "a", [0])
@@ -371,7 +371,7 @@ def test_a_reader_of_events_is_told_of_no_abort_again_though_it_reads_the_log_ag
             pass
     cursor = sub.cursor()
     assert cursor.positions["a"] == (1, -1)
-    resumed = Subscriber("uid", INT, ["a"], partial=partial, cursor=cursor)
+    resumed = SubscriberMachine("uid", INT, ["a"], partial=partial, cursor=cursor)
     resumed.only_events()
     joins(resumed, "a", [0], filters=False)
     for event in log:

@@ -28,7 +28,7 @@ from epochal.protocol.publisher.writer_sessions import WriterSessions
 from epochal.protocol.publisher.writer_state import WriterState
 from epochal.protocol.subscriber.effects import Began, EpochBatches, EpochWasAborted
 from epochal.protocol.subscriber.join_filter import JoinFilter
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.times import Time
 from epochal.protocol.writer.capabilities import Moves
 from epochal.protocol.writer.machine import WriterMachine
@@ -329,54 +329,56 @@ def test_the_command_reports_a_run_and_explains_itself(capsys: pytest.CaptureFix
 
 
 def _takes_nothing_in_hand(patch: pytest.MonkeyPatch) -> None:
-    hand_out = Subscriber.hand_out_epoch
+    hand_out = SubscriberMachine.hand_out_epoch
 
-    def handed_out(self: Subscriber) -> EpochBatches | EpochWasAborted | None:
+    def handed_out(self: SubscriberMachine) -> EpochBatches | EpochWasAborted | None:
         epoch = hand_out(self)
         if epoch is not None:
             self.pass_epoch(epoch)
         return epoch
 
-    patch.setattr(Subscriber, "hand_out_epoch", handed_out)
+    patch.setattr(SubscriberMachine, "hand_out_epoch", handed_out)
 
 
 def _drops_records(patch: pytest.MonkeyPatch) -> None:
-    data = Subscriber._data
-    patch.setattr(Subscriber, "_data", lambda self, name, segment, one: one.seq % 7 and data(self, name, segment, one))
+    data = SubscriberMachine._data
+    patch.setattr(
+        SubscriberMachine, "_data", lambda self, name, segment, one: one.seq % 7 and data(self, name, segment, one)
+    )
 
 
 def _gives_epochs_twice(patch: pytest.MonkeyPatch) -> None:
-    hand_out, last = Subscriber.hand_out_epoch, dict[int, Any]()
+    hand_out, last = SubscriberMachine.hand_out_epoch, dict[int, Any]()
 
-    def again(self: Subscriber) -> EpochBatches | EpochWasAborted | None:
+    def again(self: SubscriberMachine) -> EpochBatches | EpochWasAborted | None:
         epoch = hand_out(self)
         if epoch is None:
             return last.pop(id(self), None)
         last[id(self)] = epoch
         return epoch
 
-    patch.setattr(Subscriber, "hand_out_epoch", again)
+    patch.setattr(SubscriberMachine, "hand_out_epoch", again)
 
 
 def _believes_it_saw_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Subscriber, "saw_whole", lambda self, time: self.ready and not self.frontier.less_equal(time))
+    patch.setattr(SubscriberMachine, "saw_whole", lambda self, time: self.ready and not self.frontier.less_equal(time))
 
 
 def _aborts_all_after_a_gap(patch: pytest.MonkeyPatch) -> None:
-    gap, complete, doubtful = Subscriber._gap, Subscriber._complete, list[Subscriber]()
+    gap, complete, doubtful = SubscriberMachine._gap, SubscriberMachine._complete, list[SubscriberMachine]()
 
-    def after_a_gap(self: Subscriber, name: str, began: Began) -> None:
+    def after_a_gap(self: SubscriberMachine, name: str, began: Began) -> None:
         gap(self, name, began)
         doubtful.append(self)
 
-    def aborts(self: Subscriber) -> None:
+    def aborts(self: SubscriberMachine) -> None:
         if any(self is each for each in doubtful):
             for time in [time for time in self._open if not self._merged.less_equal(time)]:
                 self._drop_epoch(time, report=True)
         complete(self)
 
-    patch.setattr(Subscriber, "_gap", after_a_gap)
-    patch.setattr(Subscriber, "_complete", aborts)
+    patch.setattr(SubscriberMachine, "_gap", after_a_gap)
+    patch.setattr(SubscriberMachine, "_complete", aborts)
 
 
 def _keeps_too_few_events(patch: pytest.MonkeyPatch) -> None:

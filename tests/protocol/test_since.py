@@ -14,9 +14,9 @@ from epochal.protocol.messages import Position
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.since import (
     AfterCut,
+    AfterEvent,
     AfterSeq,
     AfterTime,
-    Behind,
     From,
     FromFrontier,
     is_since,
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.rule("E20")
         ("time:[3,[1,2]]", AfterTime((3, (1, 2)))),
         ("frontier:[]", FromFrontier(())),
         ("frontier:[[0,3],[2,1]]", FromFrontier(((0, 3), (2, 1)))),
-        ('cut:{"0":17,"1":[2,5]}', AfterCut({"0": Behind(17), "1": Behind(5, 2)})),
+        ('cut:{"0":17,"1":[2,5]}', AfterCut({"0": AfterEvent(17), "1": AfterEvent(5, 2)})),
     ],
 )
 def test_each_form_is_read(given: object, read: object) -> None:
@@ -87,13 +87,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_a_number_is_a_place_in_a_stream_of_one_segment_only() -> None:
-    assert placed(AfterSeq(7), "uid", INT, ["0"]).places == {"0": Behind(7)}
+    assert placed(AfterSeq(7), "uid", INT, ["0"]).places == {"0": AfterEvent(7)}
     with pytest.raises(UsageError, match="one segment; this one has 2: give a position for each, as cut:"):
         placed(AfterSeq(7), "uid", INT, ["0", "1"])
 
 
 def test_a_cut_has_a_place_in_each_segment() -> None:
-    cut = AfterCut({"0": Behind(7), "1": Behind(8)})
+    cut = AfterCut({"0": AfterEvent(7), "1": AfterEvent(8)})
     assert placed(cut, "uid", INT, ["1", "0"]).places == cut.places
     for segments in (["0"], ["0", "1", "2"], ["0", "2"]):
         with pytest.raises(UsageError, match="the stream has"):

@@ -22,8 +22,8 @@ from epochal.protocol.subscriber.effects import (
     SegmentWentDown,
 )
 from epochal.protocol.subscriber.join_filter import JoinFilter
-from epochal.protocol.subscriber.machine import Subscriber
-from epochal.protocol.subscriber.since import Behind, From
+from epochal.protocol.subscriber.machine import SubscriberMachine
+from epochal.protocol.subscriber.since import AfterEvent, From
 from epochal.protocol.times import TimeShape, less_than
 
 INT = TimeShape.parse("int")
@@ -61,7 +61,7 @@ def events(subscriber):
 
 @pytest.mark.rule("S11", "S10", "S13")
 def test_the_worked_example_is_delivered_from_six_on():
-    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber = SubscriberMachine("uid", INT, ["0"])
     subscriber.began("0", began([3], [3, 5]))
     for seq, time in enumerate((3, 4, 5, 6, 7)):
         subscriber.event("0", data(seq, time))
@@ -74,7 +74,7 @@ def test_the_worked_example_is_delivered_from_six_on():
 
 @pytest.mark.rule("S10")
 def test_a_time_incomparable_to_all_active_ones_is_delivered():
-    subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0"])
+    subscriber = SubscriberMachine("uid", TimeShape.parse("(int, int)"), ["0"])
     subscriber.began("0", began([(0, 0)], [(1, 1)]))
     for seq, time in enumerate([(0, 1), (2, 0), (0, 2), (1, 1)]):
         subscriber.event("0", data(seq, time))
@@ -85,7 +85,7 @@ def test_a_time_incomparable_to_all_active_ones_is_delivered():
 @pytest.mark.rule("S14")
 @pytest.mark.parametrize("after", [[((5, 0), 1)], []])
 def test_the_filters_are_gone_once_they_have_nothing_to_say(after):
-    subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0"])
+    subscriber = SubscriberMachine("uid", TimeShape.parse("(int, int)"), ["0"])
     subscriber.began("0", began([(0, 0)], [(0, 3)]))
     subscriber.event("0", data(0, (0, 2)))
     assert subscriber._filters
@@ -99,7 +99,7 @@ def test_what_is_skipped_is_judged_by_its_time_alone():
         def __len__(self) -> int:
             raise AssertionError("the payload was looked at")
 
-    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber = SubscriberMachine("uid", INT, ["0"])
     subscriber.began("0", began([3], [5]))
     subscriber.event("0", data(0, 4, Untouchable(b"x")))
     assert subscriber.buffered_bytes == 0
@@ -107,7 +107,7 @@ def test_what_is_skipped_is_judged_by_its_time_alone():
 
 @pytest.mark.rule("S17", "E15")
 def test_an_epoch_that_was_missed_on_one_segment_is_skipped_on_all():
-    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"])
     subscriber.began("0", began([3], [4]))
     subscriber.began("1", began([2], [6]))
     for segment in "01":
@@ -121,7 +121,7 @@ def test_an_epoch_that_was_missed_on_one_segment_is_skipped_on_all():
 
 @pytest.mark.rule("E18")
 def test_an_epoch_of_before_the_join_was_not_seen_whole_though_it_is_complete():
-    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber = SubscriberMachine("uid", INT, ["0"])
     subscriber.began("0", began([5]))
     subscriber.event("0", data(0, 5))
     subscriber.event("0", moved(1, 5, 7))
@@ -130,7 +130,7 @@ def test_an_epoch_of_before_the_join_was_not_seen_whole_though_it_is_complete():
 
 @pytest.mark.rule("E15")
 def test_an_epoch_that_a_segment_had_completed_before_the_join_is_not_delivered():
-    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"])
     subscriber.began("0", began([5]))  # has sent its part of 4, and nobody knows whether there was one
     subscriber.began("1", began([3]))
     subscriber.event("1", data(0, 4))
@@ -143,7 +143,7 @@ def test_an_epoch_that_a_segment_had_completed_before_the_join_is_not_delivered(
 
 @pytest.mark.rule("E15", "E14")
 def test_what_was_aborted_before_the_join_is_not_delivered():
-    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"])
     subscriber.began("0", began([3], [], [4]))
     subscriber.began("1", began([3]))
     subscriber.event("1", data(0, 4))
@@ -156,7 +156,7 @@ def test_what_was_aborted_before_the_join_is_not_delivered():
 
 @pytest.mark.rule("E15")
 def test_an_abort_on_one_segment_aborts_the_epoch_and_drops_what_others_send():
-    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"])
     for segment in "01":
         subscriber.began(segment, began())
     subscriber.event("0", data(0, 0))
@@ -194,7 +194,7 @@ def test_nothing_is_delivered_before_every_snapshot_is_in_and_nothing_is_lost(wi
 
 @pytest.mark.rule("S18")
 def test_what_came_while_a_snapshot_was_awaited_is_judged_by_the_merged_filter():
-    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"])
     subscriber.began("0", began([0]))
     for seq, time in enumerate((1, 3)):
         subscriber.event("0", data(seq, time))
@@ -208,7 +208,7 @@ def test_what_came_while_a_snapshot_was_awaited_is_judged_by_the_merged_filter()
 @pytest.mark.rule("E18")
 @pytest.mark.parametrize("size", [0, 1000])
 def test_what_waits_for_other_segments_to_begin_is_bounded(size):
-    subscriber = Subscriber("uid", INT, ["0", "1"], max_buffer_bytes=20_000)
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"], max_buffer_bytes=20_000)
     subscriber.began("0", began([0]))
 
     def many():
@@ -222,7 +222,7 @@ def test_what_waits_for_other_segments_to_begin_is_bounded(size):
 
 @pytest.mark.rule("S17")
 def test_the_merged_frontier_is_the_minimal_times_of_all_segments():
-    subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0", "1"])
+    subscriber = SubscriberMachine("uid", TimeShape.parse("(int, int)"), ["0", "1"])
     subscriber.began("0", began([(0, 3), (2, 2)]))
     subscriber.began("1", began([(1, 1)]))
     assert subscriber.frontier == Antichain([(0, 3), (1, 1)])
@@ -254,7 +254,7 @@ def test_a_segment_that_is_down_is_told_and_holds_the_frontier(wire_up):
 
 @pytest.mark.rule("S15")
 def test_a_coarser_filter_may_be_used():
-    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber = SubscriberMachine("uid", INT, ["0"])
     subscriber.restrict(JoinFilter([6]))
     subscriber.began("0", began([3], [4]))
     for seq, time in enumerate((4, 5, 6)):
@@ -266,7 +266,7 @@ def test_a_coarser_filter_may_be_used():
 
 @pytest.mark.rule("S15")
 def test_partial_epochs_may_be_asked_for():
-    subscriber = Subscriber("uid", INT, ["0"], partial=True)
+    subscriber = SubscriberMachine("uid", INT, ["0"], partial=True)
     subscriber.began("0", began([3], [5]))
     for seq, time in enumerate((3, 4, 5)):
         subscriber.event("0", data(seq, time))
@@ -277,7 +277,7 @@ def test_partial_epochs_may_be_asked_for():
 @pytest.mark.rule("S15", "E18")
 @pytest.mark.parametrize("filters", [True, False], ids=["joined", "resumed"])
 def test_a_partial_epoch_is_delivered_and_not_taken_for_seen_whole(filters):
-    subscriber = Subscriber("uid", INT, ["0"], partial=True)
+    subscriber = SubscriberMachine("uid", INT, ["0"], partial=True)
     subscriber.began("0", began([3], [4], [6], filters=filters))
     subscriber.event("0", data(0, 4))
     subscriber.event("0", moved(1, 3, 9))
@@ -313,7 +313,7 @@ def test_epochs_come_in_a_linear_extension_of_time_and_empty_ones_are_not_yielde
 
 @pytest.mark.rule("E18")
 def test_an_epoch_that_is_not_over_is_not_whole():
-    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber = SubscriberMachine("uid", INT, ["0"])
     assert not subscriber.saw_whole(0)
     subscriber.began("0", began([0]))
     assert not subscriber.saw_whole(0)
@@ -323,7 +323,7 @@ def test_an_epoch_that_is_not_over_is_not_whole():
 
 @pytest.mark.rule("E18")
 def test_more_unfinished_data_than_allowed_is_an_error():
-    subscriber = Subscriber("uid", INT, ["0"], max_buffer_bytes=5_000)
+    subscriber = SubscriberMachine("uid", INT, ["0"], max_buffer_bytes=5_000)
     subscriber.only_epochs()
     subscriber.began("0", began([0]))
     for time in range(100):  # what is complete and waits for the application does not count
@@ -337,7 +337,7 @@ def test_more_unfinished_data_than_allowed_is_an_error():
 
 @pytest.mark.rule("E18")
 def test_what_comes_before_all_snapshots_are_in_is_bounded_too():
-    subscriber = Subscriber("uid", INT, ["0", "1"], max_buffer_bytes=5_000)
+    subscriber = SubscriberMachine("uid", INT, ["0", "1"], max_buffer_bytes=5_000)
     subscriber.began("0", began([0]))
 
     def flood():
@@ -400,14 +400,14 @@ def test_a_cursor_of_a_late_joiner_still_skips_what_it_could_not_see_whole(wire_
 @pytest.mark.rule("E11", "E16")
 def test_who_resumes_after_a_gap_takes_lost_epochs_that_begin_only_now_for_aborted_and_not_for_complete():
     lost = SegmentState(-1, (2,), (9,), (), (9,))  # with its memory a segment has lost all up to 9
-    reader = Subscriber("uid", INT, "ab")
+    reader = SubscriberMachine("uid", INT, "ab")
     reader.began("a", began())
     reader.began("b", began())
     reader.began("a", Began(2, lost, filters=True, gap=True, resumed=False))
     cursor = reader.cursor()
     assert (cursor.frontier, cursor.seen_from) == ((0,), (10,))
 
-    again = Subscriber("uid", INT, "ab", cursor=Cursor.from_json(cursor.to_json()))
+    again = SubscriberMachine("uid", INT, "ab", cursor=Cursor.from_json(cursor.to_json()))
     again.only_epochs()
     again.began("a", Began(2, lost, filters=False, gap=False, resumed=False))
     again.began("b", began(filters=False))
@@ -580,13 +580,13 @@ def test_only_what_a_wanted_time_reaches_is_delivered(wire_up, partial):
 
 @pytest.mark.rule("E20", "E16")
 def test_an_abort_that_was_asked_for_is_told_though_the_log_begins_behind_it():
-    subscriber = Subscriber("uid", INT, ["0"], wanted=[5])
+    subscriber = SubscriberMachine("uid", INT, ["0"], wanted=[5])
     subscriber.only_epochs()
     subscriber.began("0", began(lower=(3,), aborted=(4, 6), seq=8))
     again = subscriber.cursor()
     subscriber.event("0", moved(9, 3, 8))
     assert epochs(subscriber) == [EpochWasAborted(6)]
-    resumed = Subscriber("uid", INT, ["0"], cursor=Cursor.from_json(again.to_json()))
+    resumed = SubscriberMachine("uid", INT, ["0"], cursor=Cursor.from_json(again.to_json()))
     resumed.only_epochs()
     resumed.began("0", began(lower=(3,), aborted=(4, 6), seq=8, filters=False))
     resumed.event("0", moved(9, 3, 8))
@@ -615,7 +615,7 @@ def test_behind_any_event_every_epoch_that_begins_there_is_whole(wire_up, seq, p
         writer.append("0", time + 1)
         writer.advance(time + 1)
     reader = wiring.reader(None)
-    reader.join("0", Behind(seq), pushes=pushes)
+    reader.join("0", AfterEvent(seq), pushes=pushes)
     writer.leave(m.Leaving.FINISH)
     wiring.tick(1.5)
     log = [event for event in wiring.log["0"] if isinstance(event, m.Data)]
@@ -633,7 +633,7 @@ def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_abort
 
     4 was over at segment 1 before, and was whole for who followed then; 8 is beyond what was lost.
     """
-    subscriber = Subscriber("s", INT, ("0", "1"))
+    subscriber = SubscriberMachine("s", INT, ("0", "1"))
     subscriber.began("0", began([3]))
     if gap:
         subscriber.began("1", began([5]))
@@ -649,7 +649,7 @@ def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_abort
 
 @pytest.mark.rule("E11", "E20")
 def test_a_lost_epoch_that_was_not_asked_for_is_not_told():
-    subscriber = Subscriber("s", INT, ("0", "1"), wanted=[7])
+    subscriber = SubscriberMachine("s", INT, ("0", "1"), wanted=[7])
     subscriber.began("0", began([5]))
     lost = SegmentState(-1, (5,), (7,), (), (7,))
     subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=False, resumed=False))

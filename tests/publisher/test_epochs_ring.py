@@ -76,7 +76,7 @@ def test_a_reader_goes_on_anywhere_between_two_outcomes() -> None:
 @pytest.mark.parametrize(
     ("reader", "why"),
     [
-        (cursor(5, untold=(7,)), "an abort is still to be reported to him"),
+        (cursor(5, unreported_aborts=(7,)), "an abort is still to be reported to him"),
         (cursor(5, aborted=(7,)), "one was reported to him that the ring may report again"),
         (cursor(5, seen_from=(8,)), "he asked for what comes after 7 only, and the ring has what is before"),
         (cursor(5, topics=TopicFilter([b"a"])), "his epochs have other topics"),
@@ -117,7 +117,7 @@ def test_what_the_ring_has_lost_a_reader_of_his_own_may_still_have() -> None:
 @pytest.mark.rule("E17")
 def test_an_abort_that_waits_to_be_handed_out_is_not_reported_twice_and_not_left_out() -> None:
     rings, ring = ring_of(start=cursor(5))
-    ring.moved(cursor(9, untold=(7,)))
+    ring.moved(cursor(9, unreported_aborts=(7,)))
     assert ring.place(cursor(9)) is None, "it was reported to him before"
     rings.append(ring, "7 aborted", 1, cursor(9))
     assert ring.place(cursor(5)) == ring.place(cursor(7)) == 0

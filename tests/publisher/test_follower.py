@@ -22,7 +22,7 @@ def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> Hist
     publisher = SimpleNamespace(history=history, incarnation=1, seq=history.last)
     told_seq = history.last if told is None else told
     served: Any = SimpleNamespace(
-        publisher=publisher, store=None, published_seq=told_seq, told_lower=((0,),), listeners=set()
+        publisher=publisher, store=None, published_seq=told_seq, published_lower=((0,),), listeners=set()
     )
     process: Any = SimpleNamespace(http_closing=False)
     follower = HistoryFollower(process, served)

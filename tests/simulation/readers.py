@@ -1,7 +1,7 @@
 """Applications that read: they join anywhere, fall behind, crash, and go on from a stored cursor.
 
 The simulated counterpart of the client's subscription: two connections and a `Follower` for each segment around one
-`Subscriber`, and the application's own memory of what it was given.
+`SubscriberMachine`, and the application's own memory of what it was given.
 """
 
 from copy import deepcopy
@@ -39,7 +39,7 @@ from epochal.protocol.subscriber.effects import (
     SubscribePrefix,
 )
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.subscriber.since import Begin, From
 from epochal.protocol.subscriber.upstream_filter import FilterTimes
 from epochal.protocol.times import Time
@@ -78,7 +78,7 @@ class Life:
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.relays = relays
-        self.machine = Subscriber(
+        self.machine = SubscriberMachine(
             "uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor,
             wanted=memory.wanted if cursor is None else None, topics=filter_of(memory.topics),
         )  # fmt: skip

@@ -66,7 +66,7 @@ class RelayNode:
         self._follower: Follower | None = None
         self._begin: Begin = From.LIVE
         self._incarnation = 0
-        self._passages: dict[int, Connection] = {}
+        self._forwarded_requests: dict[int, Connection] = {}
         self._follow()
 
     def crash(self, back_after: float) -> None:
@@ -214,9 +214,9 @@ class RelayNode:
 
     def _hang_up_upstream(self) -> None:
         connections, self._upstream, self._follower = self._upstream, None, None
-        for connection in (*(connections or ()), *self._passages.values()):
+        for connection in (*(connections or ()), *self._forwarded_requests.values()):
             connection.close()
-        self._passages = {}
+        self._forwarded_requests = {}
 
     # ---- readers ----
 
@@ -291,8 +291,8 @@ class RelayNode:
                     case Forward():
                         self._forward(effect)
                     case HangUp(number):
-                        if (passage := self._passages.pop(number, None)) is not None:
-                            passage.close()
+                        if (forwarded := self._forwarded_requests.pop(number, None)) is not None:
+                            forwarded.close()
 
     def _for_readers(self, run: Run, effects: list[PublisherEffect]) -> None:
         for effect in effects:
@@ -330,19 +330,19 @@ class RelayNode:
                 entry[1].to_client(frames)
 
     def _forward(self, effect: Forward) -> None:
-        number = effect.passage
-        passage = self._passages.get(number)
-        if passage is None:
+        number = effect.number
+        forwarded = self._forwarded_requests.get(number)
+        if forwarded is None:
             self.world.count("passed on")
-            passage = None if self._way is None else self._way.connect(Socket.REQUESTS, ("", 0))
-            if passage is None:
+            forwarded = None if self._way is None else self._way.connect(Socket.REQUESTS, ("", 0))
+            if forwarded is None:
                 self.world.after(0, lambda: self._when_running(lambda: self._cut(number)))
                 return
-            self._passages[number] = passage
-            passage.on_client = lambda frames: self._when_running(lambda: self._passed_back(number, frames))
-            passage.on_lost = lambda: self._when_running(lambda: self._cut(number))
+            self._forwarded_requests[number] = forwarded
+            forwarded.on_client = lambda frames: self._when_running(lambda: self._passed_back(number, frames))
+            forwarded.on_lost = lambda: self._when_running(lambda: self._cut(number))
         for frames in wire.encode(effect.message):
-            passage.to_server(frames)
+            forwarded.to_server(frames)
 
     def _passed_back(self, number: int, frames: Frames) -> None:
         self.machine.answered(number, list(wire.decode(frames)), self.world.now)

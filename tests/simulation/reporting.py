@@ -36,7 +36,7 @@ class Host(Protocol):
 
 
 class Reporting:
-    """The reports of one incarnation. `told_lower` says which frontier readers know."""
+    """The reports of one incarnation. `published_lower` says which frontier readers know."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Reporting:
         publisher: SegmentPublisher,
         liveness: Liveness,
         host: Host,
-        told_lower: Callable[[], Iterable[Time]],
+        published_lower: Callable[[], Iterable[Time]],
     ) -> None:
         self._world, self._scenario, self._catalog = world, scenario, catalog
         self._publisher, self._segment, self._incarnation = publisher, publisher.segment, publisher.incarnation
-        self._liveness, self._host, self._told_lower = liveness, host, told_lower
+        self._liveness, self._host, self._published_lower = liveness, host, published_lower
         self._reported = world.now
         self._asked = self._under_way = 0
         """Requests are numbered; of a publisher without a log one is under way at a time."""
@@ -76,7 +76,7 @@ class Reporting:
 
     def _report(self) -> None:
         if not self._catalog.away:
-            lower = tuple(sorted(self._told_lower()))
+            lower = tuple(sorted(self._published_lower()))
             if self._catalog.report(self._segment, self._incarnation, lower, tuple(self._publisher.writers)):
                 self._host.when_running(self._publisher.completed)
 

@@ -245,7 +245,7 @@ class PublisherProcess:
 
     def _publish(self, served: HostedSegment, durable: Durable) -> None:
         """Carry out effects, so that readers and the catalog may know of them."""
-        effects, served.told_lower, began = durable
+        effects, served.published_lower, began = durable
         served.carried_out(effects)
         self._carry_out(served, effects)
         if self.appends is not None:

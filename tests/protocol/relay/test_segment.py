@@ -493,28 +493,28 @@ def test_all_else_is_passed_on(relay: Relay, asked: m.Since) -> None:
     (hello,) = asking(relay, asked)
     assert isinstance(hello, Forward)
     assert isinstance(hello.message, m.Hello)
-    relay.machine.answered(hello.passage, [UPSTREAM], 0.0)
-    assert relay.done() == [Forward(hello.passage, asked._replace(request=2))]
+    relay.machine.answered(hello.number, [UPSTREAM], 0.0)
+    assert relay.done() == [Forward(hello.number, asked._replace(request=2))]
 
 
 @pytest.mark.rule("F15")
 def test_an_answer_comes_back_under_the_askers_number_and_with_its_credit(relay: Relay) -> None:
     (hello,) = asking(relay, since(None, credit=1))
     relay.machine.receive(b"peer", m.Credit(7, 2), 0.0)
-    relay.machine.answered(hello.passage, [UPSTREAM], 0.0)
+    relay.machine.answered(hello.number, [UPSTREAM], 0.0)
     (forward,) = relay.done()
     assert forward.message.credit == 3, "what was given meanwhile too"
-    relay.machine.answered(hello.passage, [m.Opening(2, m.Position(2, -1), (0,), (), ())], 0.0)
-    relay.machine.answered(hello.passage, [m.Chunk(2, 2, False), data(0), data(1)], 0.0)
+    relay.machine.answered(hello.number, [m.Opening(2, m.Position(2, -1), (0,), (), ())], 0.0)
+    relay.machine.answered(hello.number, [m.Chunk(2, 2, False), data(0), data(1)], 0.0)
     opening, chunk = relay.done()
     assert opening == SendAnswers(b"peer", (m.Opening(7, m.Position(2, -1), (0,), (), ()),))
     assert chunk == SendAnswers(b"peer", (m.Chunk(7, 2, False), data(0), data(1)))
     relay.machine.receive(b"peer", m.Credit(7, 1), 0.0)
-    assert relay.done() == [Forward(hello.passage, m.Credit(2, 1))]
-    relay.machine.answered(hello.passage, [m.Chunk(2, 2, True), data(2)], 0.0)
+    assert relay.done() == [Forward(hello.number, m.Credit(2, 1))]
+    relay.machine.answered(hello.number, [m.Chunk(2, 2, True), data(2)], 0.0)
     assert not [each for each in relay.done() if isinstance(each, HangUp)], "one event is still to come"
-    relay.machine.answered(hello.passage, [data(3)], 0.0)
-    assert relay.done() == [SendAnswers(b"peer", (data(3),)), HangUp(hello.passage)]
+    relay.machine.answered(hello.number, [data(3)], 0.0)
+    assert relay.done() == [SendAnswers(b"peer", (data(3),)), HangUp(hello.number)]
     assert relay.machine.passed_on == 0
 
 
@@ -522,22 +522,22 @@ def test_an_answer_comes_back_under_the_askers_number_and_with_its_credit(relay:
 @pytest.mark.parametrize("last", [m.Truncated(2, m.Position(2, 5), (3,)), m.Refused(2, "history_truncated", "gone")])
 def test_a_refusal_comes_back_too(relay: Relay, last: Any) -> None:
     (hello,) = asking(relay, since(None))
-    relay.machine.answered(hello.passage, [UPSTREAM], 0.0)
+    relay.machine.answered(hello.number, [UPSTREAM], 0.0)
     relay.done()
-    relay.machine.answered(hello.passage, [last], 0.0)
+    relay.machine.answered(hello.number, [last], 0.0)
     answer, end = relay.done()
     named = {"op": 7} if isinstance(last, m.Refused) else {"request": 7}
     assert answer == SendAnswers(b"peer", (last._replace(**named),))
-    assert end == HangUp(hello.passage)
+    assert end == HangUp(hello.number)
 
 
 @pytest.mark.rule("F15")
 def test_the_publisher_that_answers_must_be_the_one_that_the_asker_knows(relay: Relay) -> None:
     (hello,) = asking(relay, since(m.Position(2, 8)))
-    relay.machine.answered(hello.passage, [UPSTREAM._replace(incarnation=3)], 0.0)
+    relay.machine.answered(hello.number, [UPSTREAM._replace(incarnation=3)], 0.0)
     refused, end = relay.done()
     assert refused.messages[0].code == "relay_ended"
-    assert end == HangUp(hello.passage)
+    assert end == HangUp(hello.number)
 
 
 @pytest.mark.rule("F13", "F15")
@@ -547,7 +547,7 @@ def test_who_has_not_said_hello_to_this_run_joins_again_before_it_asks(relay: Re
     (refused,) = answers(ended)
     assert isinstance(refused, m.Refused)
     assert refused.code == "relay_ended"
-    assert HangUp(hello.passage) in ended
+    assert HangUp(hello.number) in ended
     (refused,) = answers(asking(relay, since(m.Position(2, 11))))
     assert isinstance(refused, m.Refused)
     assert refused.code == "relay_ended"
@@ -571,14 +571,14 @@ def test_so_many_at_once_are_passed_on_and_further_ones_try_again(relay: Relay) 
 
 
 @pytest.mark.parametrize("nonsense", [m.Done(1, "0"), m.Chunk(3, 0, True), data(1)])
-def test_what_is_no_answer_ends_the_passage(relay: Relay, nonsense: m.Message) -> None:
+def test_what_is_no_answer_ends_the_forwarded_request(relay: Relay, nonsense: m.Message) -> None:
     (hello,) = asking(relay, since(None))
-    relay.machine.answered(hello.passage, [UPSTREAM], 0.0)
+    relay.machine.answered(hello.number, [UPSTREAM], 0.0)
     relay.done()
-    relay.machine.answered(hello.passage, [nonsense], 0.0)
+    relay.machine.answered(hello.number, [nonsense], 0.0)
     refused, end = relay.done()
     assert refused.messages[0].code == "unavailable"
-    assert end == HangUp(hello.passage)
+    assert end == HangUp(hello.number)
 
 
 @pytest.mark.rule("F13")
@@ -589,5 +589,5 @@ def test_a_relay_that_stops_tells_all(relay: Relay) -> None:
     relay.machine.end("the relay stops")
     effects = relay.done()
     assert {each.code for each in answers(effects) if isinstance(each, m.Refused)} <= {"unavailable", "relay_ended"}
-    assert HangUp(hello.passage) in effects
+    assert HangUp(hello.number) in effects
     assert relay.ended == [run]

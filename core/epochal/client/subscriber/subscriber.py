@@ -32,7 +32,7 @@ from epochal.protocol.subscriber import effects
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Began, Broke, Reached, Rejoined
 from epochal.protocol.subscriber.follower import FollowerSettings
-from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.subscriber.received import Received
 from epochal.protocol.subscriber.since import From, placed, read_since
 from epochal.protocol.time_codec import TimeCodec
@@ -127,7 +127,7 @@ class Subscription:
         segments = self.directory.segments
         beginning = placed(self._since, info.uid, self.directory.shape, segments)
         self._decode = decoder(self.directory.encoding)
-        self._machine = Subscriber(
+        self._machine = SubscriberMachine(
             info.uid,
             self.directory.shape,
             segments,
@@ -201,7 +201,7 @@ class Subscription:
         if self._reads != "epochs":
             if self._partial:
                 raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
-            self._begin_to_read("epochs", Subscriber.only_epochs)
+            self._begin_to_read("epochs", SubscriberMachine.only_epochs)
         epoch = self._hands.take(hand, self._machine.hand_out_epoch)
         if epoch is None:
             return self._at_the_end(hand)
@@ -224,7 +224,7 @@ class Subscription:
 
     def _take_event(self, hand: Hand[values.Event]) -> bool:
         if self._reads != "events":
-            self._begin_to_read("events", Subscriber.only_events)
+            self._begin_to_read("events", SubscriberMachine.only_events)
         event = self._hands.take(hand, self._machine.hand_out_event)
         if event is None:
             return self._at_the_end(hand)
@@ -233,7 +233,7 @@ class Subscription:
         hand.item = self._public_event(event)
         return True
 
-    def _begin_to_read(self, method: str, only: Callable[[Subscriber], None]) -> None:
+    def _begin_to_read(self, method: str, only: Callable[[SubscriberMachine], None]) -> None:
         self._check_entered()
         if self._reads:
             raise UsageError(f"this subscription is read by {self._reads}(); open another one to read {method}()")

@@ -26,19 +26,19 @@ class Want(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Send upstream, on the connection number `passage`, which is made with the first message.
+    """Send upstream, on the connection `number`, which is made with the first message.
 
     What comes back goes to `RelayedSegment.answered`; when it breaks, `RelayedSegment.cut` is called.
     """
 
-    passage: int
+    number: int
     message: m.Message
 
 
 class HangUp(NamedTuple):
-    """Close the connection number `passage`."""
+    """Close the connection `number`."""
 
-    passage: int
+    number: int
 
 
 RelayEffect: TypeAlias = ForReaders | SendAnswers | Want | Forward | HangUp

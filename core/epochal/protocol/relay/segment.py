@@ -35,8 +35,8 @@ from epochal.protocol.publisher.effects import Push, SendAnswers
 from epochal.protocol.publisher.server import ServingSettings
 from epochal.protocol.publisher.views import ViewMemory, Views
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
+from epochal.protocol.relay.forwarded_requests import ForwardedRequests
 from epochal.protocol.relay.history import RunHistory
-from epochal.protocol.relay.passages import Passages
 from epochal.protocol.relay.run import Run
 from epochal.protocol.relay.union import NOTHING, FilterUnion, UnionTimes
 from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Moved, Reached, Rejoined
@@ -110,12 +110,12 @@ class RelayedSegment:
         self._waiting: list[_Waiting] = []
         self._effects: list[RelayEffect] = []
         serving = limits.serving
-        self._passages = Passages(
-            stream, partial(fresh, 16), self._effects_of_passages,
+        self._forwarded_requests = ForwardedRequests(
+            stream, partial(fresh, 16), self._effects_of_forwarded,
             most=limits.max_passed_on, most_each=serving.max_answers_each, ttl=serving.answer_ttl,
         )  # fmt: skip
 
-    def _effects_of_passages(self, effect: SendAnswers | Forward | HangUp) -> None:
+    def _effects_of_forwarded(self, effect: SendAnswers | Forward | HangUp) -> None:
         self._effects.append(effect)
 
     def take(self) -> list[RelayEffect]:
@@ -134,7 +134,7 @@ class RelayedSegment:
     @property
     def passed_on(self) -> int:
         """How many requests for history are passed on now."""
-        return len(self._passages)
+        return len(self._forwarded_requests)
 
     # ---- upstream ----
 
@@ -199,14 +199,14 @@ class RelayedSegment:
         run.over = why
         run.server.end_answers(RelayEnded(why))  # who only asks is sent no `Ended`
         self._effects.append(ForReaders(run, run.take()))
-        self._passages.end_all(RelayEnded.code, why)
+        self._forwarded_requests.end_all(RelayEnded.code, why)
 
     def lost(self) -> None:
         """The connection upstream is lost. What was sent stays true, and is gone on with if nothing is missing."""
         self.alive = False
         self._refuse_waiting(self._waiting, Unavailable("the relay has lost its connection; try another"))
         self._waiting = []
-        self._passages.end_all(Unavailable.code, "the relay has lost its connection; ask again")
+        self._forwarded_requests.end_all(Unavailable.code, "the relay has lost its connection; ask again")
 
     def end(self, why: str) -> None:
         """The relay stops, or the stream is gone: subscribers are notified, and go elsewhere."""
@@ -271,7 +271,7 @@ class RelayedSegment:
             case m.Credit():
                 if run is not None:  # also while upstream is away: what is answered from memory goes on
                     run.server.receive(peer, message, now)
-                    self._passages.credit(peer, message, now)
+                    self._forwarded_requests.credit(peer, message, now)
             case _ if run is None or not self.alive:
                 raise Unavailable("this relay is not connected to the stream at present; try another")
             case m.Hello():
@@ -327,7 +327,7 @@ class RelayedSegment:
         if is_here:
             run.server.receive(peer, since, now)
         else:
-            self._passages.begin(peer, since, now)
+            self._forwarded_requests.begin(peer, since, now)
 
     def _refuse(self, peer: bytes, request: int, error: EpochalError) -> None:
         self._effects.append(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
@@ -338,14 +338,14 @@ class RelayedSegment:
 
     # ---- what is passed on ----
 
-    def answered(self, passage: int, messages: Sequence[m.Message], now: float) -> None:
+    def answered(self, number: int, messages: Sequence[m.Message], now: float) -> None:
         """What has come on a connection that `Forward` made, in one piece."""
         if self.run is not None:
-            self._passages.answered(passage, messages, self.run.incarnation, now)
+            self._forwarded_requests.answered(number, messages, self.run.incarnation, now)
 
-    def cut(self, passage: int) -> None:
+    def cut(self, number: int) -> None:
         """A connection that `Forward` made is lost, or brought what is no message."""
-        self._passages.cut(passage)
+        self._forwarded_requests.cut(number)
 
     # ---- time ----
 
@@ -358,7 +358,7 @@ class RelayedSegment:
         if late:
             self._waiting = [waiting for waiting in self._waiting if now - waiting.at <= ttl]
             self._refuse_waiting(late, Unavailable("the topics could not be had from upstream in time; try again"))
-        self._passages.forget(now)
+        self._forwarded_requests.forget(now)
         self._ask(now)
 
 

@@ -12,17 +12,17 @@ from epochal.errors import RemoteProtocolError
 from epochal.protocol.messages import NOTHING_YET, Chunk, Event, Opening, Position
 
 
-class Why(StrEnum):
-    """Of a pull."""
+class PullReason(StrEnum):
+    """Why a follower pulls."""
 
     BEGIN = "begin"
-    GO_ON = "go on"
-    """After events, and in a state, that the subscriber has."""
     RESUME = "resume"
+    """After events, and in a state, that the subscriber has."""
+    OVERTAKEN = "overtaken"
     """The same, where retention overtook the last answer: perhaps only progress is gone (E13)."""
     GAP = "gap"
     """What was asked for is gone: from the start of what there is."""
-    LOOK = "look"
+    CHECK = "check"
     """Whether there is anything new, on a connection that has begun."""
 
 
@@ -32,11 +32,11 @@ class Pull:
     What takes a message raises `RemoteProtocolError` for one that does not belong there.
     """
 
-    __slots__ = ("_ends", "_filtered", "_left", "_upto", "after", "last", "news", "opened", "why")
+    __slots__ = ("_ends", "_filtered", "_left", "_upto", "after", "last", "news", "opened", "reason")
 
-    def __init__(self, after: Position | None, why: Why, *, filtered: bool = False) -> None:
+    def __init__(self, after: Position | None, reason: PullReason, *, filtered: bool = False) -> None:
         self.after = after
-        self.why = why
+        self.reason = reason
         self.opened = False
         self.news = False
         """Whether an event has come that was not known before."""

@@ -20,7 +20,7 @@ from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 T = TypeVar("T")
 
 _FORM = 5
-"""The newest. Form 4 has no `new_topics`, form 3 no `topics`, form 2 no `seen_from` and form 1 no `untold`.
+"""The newest. Form 4 has no `new_topics`, form 3 no `topics`, form 2 no `seen_from` and form 1 no `unreported_aborts`.
 
 All are read, and the oldest from 2 on that says all is written.
 """
@@ -48,19 +48,19 @@ class Cursor:
     """`stream` is the stream's uid.
 
     `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
-    reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
-    does not know that yet; the log may begin after their aborts. Of the epochs that `frontier` reaches, only those
-    that `seen_from` reaches can be handed out (None: all). The subscriber missed a part of the others (E15), but
-    segments may still accept records at them, so they are not complete. `topics` are wanted (None: all), as a digest
-    where they are too much for a cursor. `new_topics` says which of them are not whole in every epoch that can still
-    come, and in which epochs they are (F9).
+    reaches, and those of `aborted` epochs, are skipped on resume. `unreported_aborts` (in JSON `untold`) are aborted,
+    too, and the application does not know that yet; the log may begin after their aborts. Of the epochs that `frontier`
+    reaches, only those that `seen_from` reaches can be handed out (None: all). The subscriber missed a part of the
+    others (E15), but segments may still accept records at them, so they are not complete. `topics` are wanted (None:
+    all), as a digest where they are too much for a cursor. `new_topics` says which of them are not whole in every epoch
+    that can still come, and in which epochs they are (F9).
     """
 
     stream: str
     positions: Mapping[str, Position]
     frontier: tuple[Time, ...]
     aborted: tuple[Time, ...] = ()
-    untold: tuple[Time, ...] = ()
+    unreported_aborts: tuple[Time, ...] = ()
     seen_from: tuple[Time, ...] | None = None
     topics: TopicFilter | str | None = None
     new_topics: tuple[NewTopics, ...] = ()
@@ -78,7 +78,7 @@ class Cursor:
             "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
             "frontier": [to_json(time) for time in self.frontier],
             "aborted": [to_json(time) for time in self.aborted],
-            "untold": [to_json(time) for time in self.untold],
+            "untold": [to_json(time) for time in self.unreported_aborts],
         }
         if form > 2:
             value["seen_from"] = None if self.seen_from is None else [to_json(time) for time in self.seen_from]

@@ -56,7 +56,7 @@ from epochal.errors import (
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
 from epochal.protocol.log.history import SegmentState
-from epochal.protocol.subscriber.catch_up import Pull, Why
+from epochal.protocol.subscriber.catch_up import Pull, PullReason
 from epochal.protocol.subscriber.channel_change import ChannelChange, as_prefixes, channel_prefix, private_prefix
 from epochal.protocol.subscriber.effects import (
     Began,
@@ -72,7 +72,7 @@ from epochal.protocol.subscriber.effects import (
 )
 from epochal.protocol.subscriber.event_checks import EventChecks, PassedOver, in_order, is_damaged, size_of
 from epochal.protocol.subscriber.received import Received
-from epochal.protocol.subscriber.since import Begin, Behind, From
+from epochal.protocol.subscriber.since import AfterEvent, Begin, From
 from epochal.protocol.subscriber.upstream_filter import FilterTimes, UpstreamFilter
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics.filter import TopicFilter
@@ -182,7 +182,7 @@ class Follower:
         self._given_up = 0
         """Events of an answer to an earlier request that are still to come."""
         self._request = 0
-        self._answer = Pull(None, Why.BEGIN)
+        self._answer = Pull(None, PullReason.BEGIN)
         """What is pulled, or was last."""
         self._nonce = b""
         self._subscribed = False
@@ -300,12 +300,12 @@ class Follower:
         elif self._change is not None and now - self._change.since > self.settings.join_timeout:
             self._greet(now)
         elif self._change is None and self._phase is _Phase.LIVE and now - self._heard > self._silence * 2 / 3:
-            self._pull(self._here, Why.LOOK, now)  # Q11: perhaps only the pushes are lost
+            self._pull(self._here, PullReason.CHECK, now)  # Q11: perhaps only the pushes are lost
         elif self._phase is _Phase.WAITING and (self._upstream.widens or self._upstream.may_join(now)):
             self._greet(now)
         elif self._phase is _Phase.WAITING and now - self._since >= self.settings.poll:
             self._heard = now
-            self._pull(self._here, Why.LOOK, now)
+            self._pull(self._here, PullReason.CHECK, now)
         elif self.pushes:
             self._tell_filter(now)
             self._join_if_due(now)
@@ -581,7 +581,7 @@ class Follower:
         self._passed = PassedOver()  # the new channel may have what the old one had not
         if snapshot.left is None or snapshot.left > self._last:
             self._begin, self._continuing = self._here, True
-            self._pull(self._here, Why.GO_ON, now)
+            self._pull(self._here, PullReason.RESUME, now)
             return
         if snapshot.seq > self._last:
             self._last = snapshot.seq
@@ -600,8 +600,8 @@ class Follower:
         """Ask for what follows the place to begin at; of live ones, the last event that the publisher named."""
         match self._begin:
             case m.Position() as position:
-                self._pull(position, Why.GO_ON, now)
-            case Behind(seq, incarnation):
+                self._pull(position, PullReason.RESUME, now)
+            case AfterEvent(seq, incarnation):
                 position = m.Position(self._incarnation if incarnation is None else incarnation, seq)
                 relayed = self.welcome is not None and self.welcome.path
                 if position > (self._incarnation, self._newest) and not relayed:  # a relay may not know of it yet (F15)
@@ -609,20 +609,22 @@ class Follower:
                         UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}")
                     )
                 else:
-                    self._pull(position, Why.BEGIN, now)
+                    self._pull(position, PullReason.BEGIN, now)
             case From.LIVE:
-                self._pull(m.Position(self._incarnation, self._newest), Why.BEGIN, now)
+                self._pull(m.Position(self._incarnation, self._newest), PullReason.BEGIN, now)
             case EpochQuery(times) if self._skips and len(times) <= MOST_WANTED:
-                self._pull(None, Why.BEGIN, now, times)
+                self._pull(None, PullReason.BEGIN, now, times)
             case _:
-                self._pull(None, Why.BEGIN, now)
+                self._pull(None, PullReason.BEGIN, now)
 
-    def _pull(self, position: m.Position | None, why: Why, now: float, wanted: tuple[Time, ...] | None = None) -> None:
+    def _pull(
+        self, position: m.Position | None, reason: PullReason, now: float, wanted: tuple[Time, ...] | None = None
+    ) -> None:
         self._request += 1
         self._phase = _Phase.PULLING
         self._since = now
         topics = as_prefixes(self._upstream.joined) if self._filters_history else None
-        self._answer = Pull(position, why, filtered=topics is not None)
+        self._answer = Pull(position, reason, filtered=topics is not None)
         self._last = self._answer.last
         since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics, True)
         self._effects.append(Request(since))
@@ -640,10 +642,10 @@ class Follower:
 
     def _report_opening(self, state: SegmentState) -> None:
         """Report where the events of an answer begin, unless the last ones of this connection ended there."""
-        if self._answer.why is Why.LOOK:
+        if self._answer.reason is PullReason.CHECK:
             return
         if (
-            self._answer.why is Why.BEGIN
+            self._answer.reason is PullReason.BEGIN
             and isinstance(self._begin, EpochQuery)
             and not self._begin.whole_behind(state)
         ):
@@ -654,10 +656,10 @@ class Follower:
                 )
             )
             return
-        gap = self._answer.why is Why.GAP and self._continuing
+        gap = self._answer.reason is PullReason.GAP and self._continuing
         self._report_began(
             state,
-            filters=self._answer.why not in (Why.GO_ON, Why.RESUME),
+            filters=self._answer.reason not in (PullReason.RESUME, PullReason.OVERTAKEN),
             gap=gap,
             resumed=self._continuing and not gap,
         )
@@ -685,7 +687,7 @@ class Follower:
             self._wait(now)
         elif not self._subscribed:  # pushes are wanted again since
             self._greet(now)
-        elif self._answer.why is Why.LOOK and self._answer.news:
+        elif self._answer.reason is PullReason.CHECK and self._answer.news:
             self._greet(now)  # Q12: the subscription has failed; the next begins after what has come
         elif self._last >= self._snapshot.seq:
             self._go_live(now)
@@ -697,19 +699,19 @@ class Follower:
 
     def _history_gone(self, detail: str) -> None:
         now = self._heard
-        if self._answer.why is Why.LOOK and self._subscribed:
+        if self._answer.reason is PullReason.CHECK and self._subscribed:
             self._greet(now)  # lost for good: the next snapshot says where to go on
         elif (
-            self._answer.why in (Why.BEGIN, Why.RESUME)
-            and (self._answer.opened or self._answer.why is Why.RESUME)
-            and isinstance(self._begin, Behind | EpochQuery)
+            self._answer.reason in (PullReason.BEGIN, PullReason.OVERTAKEN)
+            and (self._answer.opened or self._answer.reason is PullReason.OVERTAKEN)
+            and isinstance(self._begin, AfterEvent | EpochQuery)
         ):
             self._break(HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"))
         elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.
             self._start_from_snapshot(gap=True, now=now)
         elif self._continuing or self._begin is From.LIVE:
-            self._pull(None, Why.GAP, now)
+            self._pull(None, PullReason.GAP, now)
         else:
             self._break(
                 HistoryTruncated(
@@ -721,11 +723,16 @@ class Follower:
     def _refused(self, refused: m.Refused) -> None:
         begin, pulling = self._begin, self._phase is _Phase.PULLING
         if pulling and refused.code == HistoryTruncated.code:
-            if self._answer.opened and not (self._answer.why is Why.LOOK and self._subscribed):
-                self._pull(self._here, Why.RESUME, self._heard)
+            if self._answer.opened and not (self._answer.reason is PullReason.CHECK and self._subscribed):
+                self._pull(self._here, PullReason.OVERTAKEN, self._heard)
             else:
                 self._history_gone(refused.detail)
-        elif pulling and refused.code == RemoteProtocolError.code and isinstance(begin, Behind) and not self._has_begun:
+        elif (
+            pulling
+            and refused.code == RemoteProtocolError.code
+            and isinstance(begin, AfterEvent)
+            and not self._has_begun
+        ):
             self._break(UsageError(f"segment {self.segment} cannot be read after event {begin.seq}: {refused.detail}"))
         else:
             self._break(from_code(refused.code, refused.detail))

@@ -47,7 +47,7 @@ class _Passed(NamedTuple):
     time: Time
 
 
-class Subscriber:
+class SubscriberMachine:
     """Merges the segments of one stream.
 
     Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial`
@@ -85,7 +85,7 @@ class Subscriber:
         """At each gap or wider filter, oldest first: the frontier, and what was seen whole of the times before it."""
         self._aborted: set[Time] = set()
         """Aborted times that may still arrive."""
-        self._untold: set[Time] = set()
+        self._unreported_aborts: set[Time] = set()
         """Aborted times that are still to be reported to the application."""
         self._queued_aborts: set[Time] = set()
         """Those that wait in `_ready` to be taken."""
@@ -119,14 +119,14 @@ class Subscriber:
             try:
                 seen_from = cursor.frontier if cursor.seen_from is None else cursor.seen_from
                 # By `map`: a loop of compiled code takes times only, and a cursor made by hand may have something else.
-                list(map(shape.check, (*cursor.frontier, *seen_from, *cursor.aborted, *cursor.untold)))
+                list(map(shape.check, (*cursor.frontier, *seen_from, *cursor.aborted, *cursor.unreported_aborts)))
                 for new in cursor.new_topics:
                     list(map(shape.check, new.whole_from or ()))
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
             self.restrict(JoinFilter(seen_from, (), cursor.aborted))
-            self._know_aborted(cursor.untold)
-            self._untold.update(cursor.untold)
+            self._know_aborted(cursor.unreported_aborts)
+            self._unreported_aborts.update(cursor.unreported_aborts)
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)
             self._resume_topics(cursor)
@@ -227,7 +227,7 @@ class Subscriber:
 
     def pass_epoch(self, epoch: EpochBatches | EpochWasAborted) -> None:
         """The application has an epoch that was handed out: it is yielded."""
-        self._untold.discard(epoch.time)
+        self._unreported_aborts.discard(epoch.time)
         self._queued_aborts.discard(epoch.time)
         self._ready_open.pop(epoch.time, None)
 
@@ -257,7 +257,7 @@ class Subscriber:
         if self._in_hand:
             self._pass()
         if type(event) is EpochWasAborted and not self._holds:
-            self._untold.discard(event.time)
+            self._unreported_aborts.discard(event.time)
 
     def _pass(self) -> None:
         """An epoch is yielded with the last event of it; until then a cursor stays before it (E16)."""
@@ -397,14 +397,14 @@ class Subscriber:
         for active in self._filters:
             seen_from = seen_from.join(active.frontier(self.shape))
         topics = self._topics.filter
-        over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._untold
+        over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._unreported_aborts
         aborted = sorted(time for time in over if frontier.less_equal(time))
         return Cursor(
             self.stream,
             positions,
             tuple(frontier),
             tuple(aborted),
-            tuple(sorted(self._untold)),
+            tuple(sorted(self._unreported_aborts)),
             None if seen_from == frontier else tuple(seen_from),
             None if topics is None else carried(topics),
             self._topics.new(self.shape),
@@ -468,7 +468,7 @@ class Subscriber:
         else:
             self._know_aborted(began.state.aborted)
         if self._reached is not None and not again:  # asked for, and their aborts may be no longer in the history
-            self._untold.update(filter(self._reached.less_equal, began.state.aborted))
+            self._unreported_aborts.update(filter(self._reached.less_equal, began.state.aborted))
         if began.gap:
             self._gap(name, began)
         if not self.ready:
@@ -490,9 +490,10 @@ class Subscriber:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        self._untold.update(filter(self._admitted, self._torn))
+        self._unreported_aborts.update(filter(self._admitted, self._torn))
         self._torn.clear()
-        for time in sorted(self._untold):  # torn, or from the cursor: their own events may come before its positions
+        # Torn, or from the cursor: their own events may come before its positions.
+        for time in sorted(self._unreported_aborts):
             self._happened(EpochWasAborted(time))
         # At once: progress of some alone would drop filters that the others need.
         self._advance(*self._segments.values())
@@ -605,7 +606,7 @@ class Subscriber:
         if self._resumed is None:
             self._torn |= torn
         else:
-            self._untold.update(filter(self._admitted, torn))
+            self._unreported_aborts.update(filter(self._admitted, torn))
         segment.waiting = list(filter(kept, segment.waiting))
         waiting = sum(_size(event) for one in self._segments.values() for event in one.waiting)
         self._unjudged_bytes = waiting + self._topics.held_bytes
@@ -669,7 +670,7 @@ class Subscriber:
         self._aborted.discard(time)
         if self._ready_open:
             next(reversed(self._ready_open.values())).aborted.append(time)
-        if self._holds and time in self._untold and time not in self._queued_aborts:
+        if self._holds and time in self._unreported_aborts and time not in self._queued_aborts:
             self._queued_aborts.add(time)
             self._ready.append(EpochWasAborted(time))
 
@@ -685,7 +686,7 @@ class Subscriber:
             self.buffered_bytes -= epoch.bytes
         self._know_aborted((time,))
         if report:
-            self._untold.add(time)
+            self._unreported_aborts.add(time)
             self._happened(EpochWasAborted(time))
 
     def _gap(self, name: str, began: Began) -> None:

@@ -30,14 +30,14 @@ class From(StrEnum):
     START = "start"
 
 
-class Behind(NamedTuple):
+class AfterEvent(NamedTuple):
     """Begin after event `seq`, as one that joins there (E13); `incarnation` is the present one for None."""
 
     seq: int
     incarnation: int | None = None
 
 
-Begin: TypeAlias = From | Position | Behind | EpochQuery
+Begin: TypeAlias = From | Position | AfterEvent | EpochQuery
 """With `EpochQuery`: where all of what is wanted begins, which the history must hold."""
 
 
@@ -62,7 +62,7 @@ class FromFrontier(NamedTuple):
 class AfterCut(NamedTuple):
     """After a place in each segment's log."""
 
-    places: Mapping[str, Behind]
+    places: Mapping[str, AfterEvent]
 
 
 ParsedSince: TypeAlias = From | Cursor | AfterSeq | AfterTime | FromFrontier | AfterCut
@@ -87,7 +87,7 @@ def read_since(given: object) -> ParsedSince:
     >>> read_since("time:[3, 1]"), read_since("seq:17")
     (AfterTime(time=(3, 1)), AfterSeq(seq=17))
     >>> read_since('cut:{"0": 17, "1": [2, 5]}').places["1"]
-    Behind(seq=5, incarnation=2)
+    AfterEvent(seq=5, incarnation=2)
     """
     if given is None:
         return From.LIVE
@@ -133,7 +133,7 @@ def placed(since: ParsedSince, stream: str, shape: TimeShape, segments: Iterable
                     f"since seq:{since.seq} needs a stream of one segment; this one has {len(names)}: give a position "
                     "for each, as cut:{...}"
                 )
-            return Beginning({names[0]: Behind(since.seq)})
+            return Beginning({names[0]: AfterEvent(since.seq)})
         case AfterCut():
             if set(since.places) != set(names):
                 raise UsageError(
@@ -192,13 +192,13 @@ def _read_cut(value: Any) -> AfterCut:
     return AfterCut({segment: _place(place) for segment, place in value.items()})
 
 
-def _place(value: Any) -> Behind:
+def _place(value: Any) -> AfterEvent:
     if type(value) is not list:
-        return Behind(_seq(value))
+        return AfterEvent(_seq(value))
     if len(value) != 2:
         raise ValueError(f"{reprlib.repr(value)} is no pair of incarnation and number")
     place = Position(*map(_seq, value))
-    return Behind(place.seq, place.incarnation)
+    return AfterEvent(place.seq, place.incarnation)
 
 
 _READERS: dict[str, Callable[[Any], ParsedSince]] = {

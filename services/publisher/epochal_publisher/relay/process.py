@@ -228,8 +228,8 @@ class RelayProcess:
                 hosted.want(topics, widens=widens)
             case Forward():
                 hosted.forward(effect)
-            case HangUp(passage):
-                hosted.hang_up(passage)
+            case HangUp(number):
+                hosted.hang_up(number)
 
     # ---- the end ----
 

@@ -83,7 +83,7 @@ class HostedRelaySegment:
         self._flush = flush
         self._failed = failed
         self._link = SegmentReader(self, segment, From.LIVE)
-        self._passages: dict[int, Socket] = {}
+        self._forwarded_requests: dict[int, Socket] = {}
         self._served: ServedRun | None = None
         self._down = False
         self._caught_up: float | None = None
@@ -162,48 +162,48 @@ class HostedRelaySegment:
 
     def forward(self, effect: Forward) -> None:
         """Pass a request on, on its own connection."""
-        socket = self._passages.get(effect.passage)
+        socket = self._forwarded_requests.get(effect.number)
         if socket is None:
             address = self._link.requests_address
             if address is None:
-                self._cut_later(effect.passage)
+                self._cut_later(effect.number)
                 return
             try:
-                socket = self._passages[effect.passage] = self._connected(effect.passage, address)
+                socket = self._forwarded_requests[effect.number] = self._connected(effect.number, address)
             except zmq.ZMQError as error:
                 logger.warning("segment %s: what is asked for cannot be passed on: %s", self.segment, error)
-                self._cut_later(effect.passage)
+                self._cut_later(effect.number)
                 return
         for frames in encode(effect.message):
             socket.send(frames)
 
-    def _connected(self, passage: int, address: str) -> Socket:
-        socket = Socket(self.context, zmq.DEALER, lambda frames: self._answered(passage, frames), self._flush)
-        socket.connect(address, lambda: self._cut(passage))
+    def _connected(self, number: int, address: str) -> Socket:
+        socket = Socket(self.context, zmq.DEALER, lambda frames: self._answered(number, frames), self._flush)
+        socket.connect(address, lambda: self._cut(number))
         socket.start()
         return socket
 
-    def _answered(self, passage: int, frames: Frames) -> None:
+    def _answered(self, number: int, frames: Frames) -> None:
         try:
-            self.machine.answered(passage, list(decode(frames)), monotonic())
+            self.machine.answered(number, list(decode(frames)), monotonic())
         except EpochalError as error:
             logger.warning("segment %s: what was passed on was answered by no message: %s", self.segment, error)
-            self._cut(passage)
+            self._cut(number)
 
-    def _cut_later(self, passage: int) -> None:
-        asyncio.get_running_loop().call_soon(self._cut, passage)
+    def _cut_later(self, number: int) -> None:
+        asyncio.get_running_loop().call_soon(self._cut, number)
 
-    def _cut(self, passage: int) -> None:
-        self.machine.cut(passage)
+    def _cut(self, number: int) -> None:
+        self.machine.cut(number)
         self._flush()
 
-    def hang_up(self, passage: int) -> None:
+    def hang_up(self, number: int) -> None:
         """Close the connection of a request that is over."""
-        socket = self._passages.pop(passage, None)
+        socket = self._forwarded_requests.pop(number, None)
         if socket is not None:
             socket.close()
 
     def close(self) -> None:
         """Close all connections that pass requests on."""
-        for passage in list(self._passages):
-            self.hang_up(passage)
+        for number in list(self._forwarded_requests):
+            self.hang_up(number)

@@ -88,7 +88,8 @@ class CommitPipeline:
                 return
             store.commit = None
             publisher.history.archive(*store.log.start)
-            yield Durable(commit.effects, served.told_lower if commit.lower is None else commit.lower, commit.began)
+            lower = served.published_lower if commit.lower is None else commit.lower
+            yield Durable(commit.effects, lower, commit.began)
         effects = publisher.take()
         if effects and type(effects[-1]) is Log:  # it is last, and only there when something must be written first
             self._write(store, store.prepare(publisher, effects[:-1], effects[-1]))

@@ -63,7 +63,7 @@ class HistoryFollower:
     @property
     def complete(self) -> bool:
         """Whether everything was read and nothing can follow (E7)."""
-        return not self.served.told_lower and self.at >= self.served.publisher.seq
+        return not self.served.published_lower and self.at >= self.served.publisher.seq
 
     async def open(self, start: StartPlace) -> SegmentState:
         """Go to a position; returns the state there. Past a lull that is gone, that is where it ends (E13).

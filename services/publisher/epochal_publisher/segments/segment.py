@@ -38,7 +38,7 @@ class HostedSegment:
     frontier_since: float
     store: SegmentStore | None
     """Its log on disk; None for a stream that is kept in memory."""
-    told_lower: tuple[Time, ...]
+    published_lower: tuple[Time, ...]
     """The lower frontier after everything that has been carried out: the one that may be reported (E9)."""
     published_seq: int
     """The last event that has been carried out, pushed or not. Readers are served up to it (E9)."""
@@ -175,7 +175,7 @@ class HostedSegment:
         """
         publisher, counters = self.publisher, self.counters
         record = publisher.record(final=final)
-        lower = self.told_lower if record is None or self.store is not None else record.lower
+        lower = self.published_lower if record is None or self.store is not None else record.lower
         return SegmentReport(
             incarnation=publisher.incarnation,
             lower=[to_json(time) for time in lower],

@@ -69,7 +69,7 @@ class Reader(Generic[T]):
             return self._number == self._ring.end
         since = self._since
         known = self._ring.newest.last.frontier
-        return isinstance(since, Cursor) and not since.untold and known.reaches_all(since.frontier)
+        return isinstance(since, Cursor) and not since.unreported_aborts and known.reaches_all(since.frontier)
 
     @property
     def overtaken(self) -> bool:

@@ -38,14 +38,14 @@ class Standing:
     """What a cursor says, ready to be compared.
 
     `frontier` reaches every epoch that is not yielded, `seen_from` those of them that can be whole. `aborted` are not
-    reported any more, `untold` are still to be reported. `topics` is a digest, and what is not whole of them in every
-    epoch; None for all.
+    reported any more, `unreported_aborts` are still to be reported. `topics` is a digest, and what is not whole of
+    them in every epoch; None for all.
     """
 
     frontier: Antichain
     seen_from: Antichain
     aborted: frozenset[Time]
-    untold: tuple[Time, ...]
+    unreported_aborts: tuple[Time, ...]
     topics: str | None
 
     @classmethod
@@ -56,7 +56,7 @@ class Standing:
         topics = digest(cursor.topics) if isinstance(cursor.topics, TopicFilter) else cursor.topics
         if cursor.new_topics:
             topics = f"{topics} {cursor.new_topics!r}"
-        return cls(frontier, seen_from, frozenset(cursor.aborted), cursor.untold, topics)
+        return cls(frontier, seen_from, frozenset(cursor.aborted), cursor.unreported_aborts, topics)
 
 
 class Boundary:
@@ -90,12 +90,12 @@ class Boundary:
         """
         first, last = self.first, self.last
         return (
-            not reader.untold
+            not reader.unreported_aborts
             and reader.topics == first.topics == last.topics
             and first.seen_from.reaches_all(reader.seen_from)
             and last.seen_from.reaches_all(reader.seen_from.join(last.frontier))
             and reader.seen_from.reaches_all(last.seen_from)
-            and reader.frontier.reaches_all(last.untold)
+            and reader.frontier.reaches_all(last.unreported_aborts)
             and {time for time in first.aborted if reader.frontier.less_equal(time)} == reader.aborted >= last.aborted
         )
 
@@ -103,7 +103,7 @@ class Boundary:
     def bytes(self) -> int:
         """What it takes in memory, about."""
         cursor = self.cursor
-        times = len(cursor.frontier) + len(cursor.aborted) + len(cursor.untold)
+        times = len(cursor.frontier) + len(cursor.aborted) + len(cursor.unreported_aborts)
         return CURSOR_BYTES + POSITION_BYTES * len(cursor.positions) + TIME_BYTES * times + len(self.text)
 
 

@@ -17,11 +17,11 @@ from epochal.protocol.publisher.server import MAX_CREDIT
 from epochal.protocol.relay.effects import Forward, HangUp
 
 _HELLO, _SINCE = 1, 2
-"""The numbers of the requests on a passage's own connection."""
+"""The numbers of the requests on the connection of a forwarded one."""
 
 
 @dataclass(slots=True)
-class _Passage:
+class _ForwardedRequest:
     number: int
     peer: bytes
     since: m.Since
@@ -37,7 +37,7 @@ class _Passage:
     """Whether that is the last chunk."""
 
 
-class Passages:
+class ForwardedRequests:
     """The requests under way at one segment; at most `most`, and `most_each` of one peer."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Passages:
         self._fresh_nonce = fresh_nonce
         self._emit = emit
         self._most, self._most_each, self._ttl = most, most_each, ttl
-        self._by_request: dict[tuple[bytes, int], _Passage] = {}
-        self._by_number: dict[int, _Passage] = {}
+        self._by_request: dict[tuple[bytes, int], _ForwardedRequest] = {}
+        self._by_number: dict[int, _ForwardedRequest] = {}
         self._of_peer = Counter[bytes]()
         self._numbers = 0
 
@@ -69,96 +69,96 @@ class Passages:
         if len(self) >= self._most or self._of_peer[peer] >= self._most_each:
             raise Unavailable("the relay passes on too many requests for history; try again")
         self._numbers += 1
-        passage = _Passage(self._numbers, peer, since, min(since.credit, MAX_CREDIT), now)
-        self._by_request[peer, since.request] = self._by_number[passage.number] = passage
+        forwarded = _ForwardedRequest(self._numbers, peer, since, min(since.credit, MAX_CREDIT), now)
+        self._by_request[peer, since.request] = self._by_number[forwarded.number] = forwarded
         self._of_peer[peer] += 1
         hello = m.Hello(_HELLO, (m.VERSION,), self._stream, since.segment, self._fresh_nonce(), ((), ()))
-        self._emit(Forward(passage.number, hello))
+        self._emit(Forward(forwarded.number, hello))
 
     def credit(self, peer: bytes, credit: m.Credit, now: float) -> None:
         """An asker can take more; of a request that is not under way here, nothing happens."""
-        passage = self._by_request.get((peer, credit.request))
-        if passage is None:
+        forwarded = self._by_request.get((peer, credit.request))
+        if forwarded is None:
             return
-        passage.heard = now
-        if passage.open:
-            self._emit(Forward(passage.number, m.Credit(_SINCE, credit.chunks)))
+        forwarded.heard = now
+        if forwarded.open:
+            self._emit(Forward(forwarded.number, m.Credit(_SINCE, credit.chunks)))
         else:
-            passage.credit = min(passage.credit + credit.chunks, MAX_CREDIT)
+            forwarded.credit = min(forwarded.credit + credit.chunks, MAX_CREDIT)
 
     def answered(self, number: int, messages: Sequence[m.Message], incarnation: int, now: float) -> None:
         """What has come back on a connection in one piece; `incarnation` is the one that the askers know."""
-        passage = self._by_number.get(number)
-        if passage is None:
+        forwarded = self._by_number.get(number)
+        if forwarded is None:
             return
-        passage.heard = now
-        if not passage.open:
-            self._welcomed(passage, messages[0], incarnation)
+        forwarded.heard = now
+        if not forwarded.open:
+            self._welcomed(forwarded, messages[0], incarnation)
             return
-        answers = [self._renumbered(passage, message) for message in messages]
+        answers = [self._renumbered(forwarded, message) for message in messages]
         if None in answers:
-            self._refuse(passage, Unavailable.code, "the publisher's answer was not understood; ask again")
+            self._refuse(forwarded, Unavailable.code, "the publisher's answer was not understood; ask again")
             return
-        self._emit(SendAnswers(passage.peer, tuple([answer for answer in answers if answer is not None])))
-        if passage.ends and not passage.left:
-            self._end(passage)
+        self._emit(SendAnswers(forwarded.peer, tuple([answer for answer in answers if answer is not None])))
+        if forwarded.ends and not forwarded.left:
+            self._end(forwarded)
 
-    def _welcomed(self, passage: _Passage, message: m.Message, incarnation: int) -> None:
+    def _welcomed(self, forwarded: _ForwardedRequest, message: m.Message, incarnation: int) -> None:
         if isinstance(message, m.Refused):
-            self._refuse(passage, message.code, message.detail)
+            self._refuse(forwarded, message.code, message.detail)
         elif not isinstance(message, m.Welcome):
-            self._refuse(passage, Unavailable.code, "the publisher's answer was not understood; ask again")
+            self._refuse(forwarded, Unavailable.code, "the publisher's answer was not understood; ask again")
         elif message.incarnation != incarnation:
-            self._refuse(passage, RelayEnded.code, "the publisher is another one now; join again")
+            self._refuse(forwarded, RelayEnded.code, "the publisher is another one now; join again")
         else:
-            passage.open = True
-            since = passage.since._replace(request=_SINCE, credit=passage.credit)
-            self._emit(Forward(passage.number, since))
+            forwarded.open = True
+            since = forwarded.since._replace(request=_SINCE, credit=forwarded.credit)
+            self._emit(Forward(forwarded.number, since))
 
     @staticmethod
-    def _renumbered(passage: _Passage, message: m.Message) -> m.Message | None:
+    def _renumbered(forwarded: _ForwardedRequest, message: m.Message) -> m.Message | None:
         """A part of an answer as its asker knows it; None for what is none."""
-        request = passage.since.request
+        request = forwarded.since.request
         match message:
-            case m.Data() | m.Frontier() | m.Aborted() if passage.left:
-                passage.left -= 1
+            case m.Data() | m.Frontier() | m.Aborted() if forwarded.left:
+                forwarded.left -= 1
                 return message
             case m.Chunk() if message.request == _SINCE:
-                passage.left, passage.ends = message.events, message.last
+                forwarded.left, forwarded.ends = message.events, message.last
                 return message._replace(request=request)
             case m.Opening() if message.request == _SINCE:
                 return message._replace(request=request)
             case m.Truncated() if message.request == _SINCE:
-                passage.left, passage.ends = 0, True
+                forwarded.left, forwarded.ends = 0, True
                 return message._replace(request=request)
             case m.Refused() if message.op == _SINCE:
-                passage.left, passage.ends = 0, True
+                forwarded.left, forwarded.ends = 0, True
                 return message._replace(op=request)
         return None
 
     def cut(self, number: int) -> None:
         """A connection is lost."""
-        passage = self._by_number.get(number)
-        if passage is not None:
-            self._refuse(passage, Unavailable.code, "the publisher was lost while it answered; ask again")
+        forwarded = self._by_number.get(number)
+        if forwarded is not None:
+            self._refuse(forwarded, Unavailable.code, "the publisher was lost while it answered; ask again")
 
     def end_all(self, code: str, detail: str) -> None:
         """None of them can go on."""
-        for passage in list(self._by_number.values()):
-            self._refuse(passage, code, detail)
+        for forwarded in list(self._by_number.values()):
+            self._refuse(forwarded, code, detail)
 
     def forget(self, now: float) -> None:
         """Give up those of which nothing was heard for long."""
-        for passage in [each for each in self._by_number.values() if now - each.heard > self._ttl]:
-            self._end(passage)
+        for forwarded in [each for each in self._by_number.values() if now - each.heard > self._ttl]:
+            self._end(forwarded)
 
-    def _refuse(self, passage: _Passage, code: str, detail: str) -> None:
-        self._emit(SendAnswers(passage.peer, (m.Refused(passage.since.request, code, detail),)))
-        self._end(passage)
+    def _refuse(self, forwarded: _ForwardedRequest, code: str, detail: str) -> None:
+        self._emit(SendAnswers(forwarded.peer, (m.Refused(forwarded.since.request, code, detail),)))
+        self._end(forwarded)
 
-    def _end(self, passage: _Passage) -> None:
-        del self._by_request[passage.peer, passage.since.request], self._by_number[passage.number]
-        self._of_peer[passage.peer] -= 1
-        if not self._of_peer[passage.peer]:
-            del self._of_peer[passage.peer]
-        self._emit(HangUp(passage.number))
+    def _end(self, forwarded: _ForwardedRequest) -> None:
+        del self._by_request[forwarded.peer, forwarded.since.request], self._by_number[forwarded.number]
+        self._of_peer[forwarded.peer] -= 1
+        if not self._of_peer[forwarded.peer]:
+            del self._of_peer[forwarded.peer]
+        self._emit(HangUp(forwarded.number))
