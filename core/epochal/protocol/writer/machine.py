@@ -86,7 +86,7 @@ class _Phase(StrEnum):
 class WriterMachine:
     """One session of one writer.
 
-    Call `connected(segment)` for each connection; `SessionReady` is reported once all segments have answered.
+    Call `connected(name)` for each connection; `SessionReady` is reported once all segments have answered.
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
@@ -126,17 +126,16 @@ class WriterMachine:
         self._beaten = now
         self._phase = _Phase.OPENING
         self._effects: list[WriterEffect] = []
-        self._lanes = {
-            segment: SegmentSession(segment, self._effects, least_incarnation=(seen or {}).get(segment, 0))
-            for segment in segments
+        self._segments = {
+            name: SegmentSession(name, self._effects, least_incarnation=(seen or {}).get(name, 0)) for name in segments
         }
         self._outcomes = Outcomes()
         self._moves = Moves()
-        self._operations = Operations(self._lanes, self._moves, self._outcomes, last=after)
+        self._operations = Operations(self._segments, self._moves, self._outcomes, last=after)
         self._earlier = after
         """Answers to questions up to this number are for the earlier session."""
         is_first = session == FIRST_SESSION if first is None else first
-        self._joining = Joining(self._lanes, self._moves, self._operations, self._outcomes, first=is_first)
+        self._joining = Joining(self._segments, self._moves, self._operations, self._outcomes, first=is_first)
         self._withdrawal = 0
         """The ticket of `withdraw`, 0 before."""
         self._aborted: set[Time] = set()
@@ -177,7 +176,7 @@ class WriterMachine:
 
         What a restarted writer must finish or abort (E6).
         """
-        return tuple(sorted(set().union(*(lane.touched for lane in self._lanes.values()))))
+        return tuple(sorted(set().union(*(segment.touched for segment in self._segments.values()))))
 
     @property
     def resume_from(self) -> int:
@@ -190,17 +189,17 @@ class WriterMachine:
     @property
     def seen(self) -> dict[str, int]:
         """The highest incarnation of each segment that was seen so far (E12)."""
-        return {segment: lane.least_incarnation for segment, lane in self._lanes.items()}
+        return {name: segment.least_incarnation for name, segment in self._segments.items()}
 
     @property
     def outstanding(self) -> int:
         """How many appends are not acknowledged yet."""
-        return sum(len(lane.unacked) + len(lane.unsent) for lane in self._lanes.values())
+        return sum(len(segment.unacked) + len(segment.unsent) for segment in self._segments.values())
 
     @property
     def answers(self) -> tuple[int, ...]:
         """Changes with each confirmation of a publisher: a shell sees by it whether any comes."""
-        acked = sum(lane.acked for lane in self._lanes.values())
+        acked = sum(segment.acked for segment in self._segments.values())
         return acked, len(self._moves), len(self._operations), self.outstanding
 
     @property
@@ -208,15 +207,15 @@ class WriterMachine:
         """Whether an append or a move is not confirmed yet."""
         return bool(len(self._moves) or len(self._operations) or self.outstanding)
 
-    def owed(self, segment: str) -> bool:
-        """Whether the publisher of `segment` owes an answer."""
-        lane = self._lanes[segment]
-        waits = lane.opened is None and not self._operations.has_left(lane)
-        return lane.connected and (waits or bool(lane.unacked) or bool(lane.operations))
+    def owed(self, name: str) -> bool:
+        """Whether the publisher of segment `name` owes an answer."""
+        segment = self._segments[name]
+        waits = segment.opened is None and not self._operations.has_left(segment)
+        return segment.connected and (waits or bool(segment.unacked) or bool(segment.operations))
 
-    def is_open_at(self, segment: str) -> bool:
-        """Whether the publisher of `segment` has answered this session's open."""
-        return self._lanes[segment].opened is not None
+    def is_open_at(self, name: str) -> bool:
+        """Whether the publisher of segment `name` has answered this session's open."""
+        return self._segments[name].opened is not None
 
     def give_up(self, error: EpochalError, *, leaves: bool) -> None:
         """The shell cannot go on, or waits no longer: the session is over.
@@ -232,9 +231,9 @@ class WriterMachine:
         """Bytes of appends that no window has room for yet; the shell stops taking more above its own bound."""
         return self._waiting_bytes
 
-    def number(self, segment: str) -> int:
-        """The last acknowledged append number at `segment`; -1 for none."""
-        return self._lanes[segment].acked
+    def number(self, name: str) -> int:
+        """The last acknowledged append number at segment `name`; -1 for none."""
+        return self._segments[name].acked
 
     def raise_failure(self) -> None:
         """Raise the first failure of an append or move that nobody awaited, once.
@@ -247,100 +246,100 @@ class WriterMachine:
         """Send heartbeats when they are due."""
         if now - self._beaten >= self._heartbeat and not self.over:
             self._beaten = now
-            for segment, lane in self._lanes.items():
-                if lane.opened is not None:
-                    self._effects.append(Send(segment, m.Alive(segment)))
+            for name, segment in self._segments.items():
+                if segment.opened is not None:
+                    self._effects.append(Send(name, m.Alive(name)))
 
     # ---- connections ----
 
-    def connected(self, segment: str) -> None:
-        """There is a connection to the publisher of `segment`: open, or resume (E6, E10)."""
+    def connected(self, name: str) -> None:
+        """There is a connection to the publisher of segment `name`: open, or resume (E6, E10)."""
         if self.over:
             return
-        lane = self._lanes[segment]
-        lane.connected, lane.opened = True, None
-        if self._operations.has_left(lane):
+        segment = self._segments[name]
+        segment.connected, segment.opened = True, None
+        if self._operations.has_left(segment):
             return
-        lane.asked = True
-        resume = lane.resume(self._aborted) if lane.ever_opened else None
+        segment.asked = True
+        resume = segment.resume(self._aborted) if segment.ever_opened else None
         op = self._operations.number()
-        ask = m.Open(op, self.stream, segment, self.writer, self.session, self.under, resume, self._sources)
-        self._effects.append(Send(segment, ask))
+        ask = m.Open(op, self.stream, name, self.writer, self.session, self.under, resume, self._sources)
+        self._effects.append(Send(name, ask))
         if self._withdrawn:
-            self._effects += [Send(segment, operation) for _, operation in lane.operations.values()]
+            self._effects += [Send(name, operation) for _, operation in segment.operations.values()]
 
     @property
     def _withdrawn(self) -> bool:
         """Whether the session leaves because its open was given up."""
         return self._withdrawal > 0 and self._phase is _Phase.LEAVING
 
-    def disconnected(self, segment: str) -> None:
+    def disconnected(self, name: str) -> None:
         """The connection is gone; what was unacknowledged is sent again after the next `connected`.
 
         Not where the writer has left already: there nothing is opened again, so what the leave overtook has failed.
         """
-        lane = self._lanes[segment]
-        lane.connected, lane.opened = False, None
-        if not self.over and self._operations.has_left(lane):
-            for ticket in self._operations.unanswered(lane):
+        segment = self._segments[name]
+        segment.connected, segment.opened = False, None
+        if not self.over and self._operations.has_left(segment):
+            for ticket in self._operations.unanswered(segment):
                 self._outcomes.failed(ticket, WriterClosed("the writer left before this was confirmed"), quiet=True)
             self._over_if_left()
 
-    def receive(self, segment: str, message: m.Message) -> None:
-        """A message of the publisher of `segment`.
+    def receive(self, name: str, message: m.Message) -> None:
+        """A message of the publisher of segment `name`.
 
         Raises `RemoteProtocolError` for one that a publisher does not send here.
         """
         if self.over:
             return
-        lane = self._lanes[segment]
+        segment = self._segments[name]
         match message:
             case m.Opened() | m.Done() | m.Refused() if 0 < message.op <= self._earlier:
                 return  # answers an earlier session of this writer on the same connection
             case m.Ack():
-                self._acknowledged(segment, lane, message)
+                self._acknowledged(name, segment, message)
             case m.AppendRefused():
-                self._append_refused(lane, message)
+                self._append_refused(segment, message)
             case m.Opened():
-                self._opened(segment, lane, message)
+                self._opened(name, segment, message)
             case m.Done():
-                self._done(lane, message.op)
+                self._done(segment, message.op)
             case m.Refused():
-                self._refused(segment, lane, message)
+                self._refused(name, segment, message)
             case m.Lost():
-                self._lost(segment, lane, message)
+                self._lost(name, segment, message)
             case _:
                 raise RemoteProtocolError(f"a publisher does not send a writer {type(message).__name__}")
 
     # ---- opening (E5) ----
 
-    def _opened(self, segment: str, lane: SegmentSession, opened: m.Opened) -> None:
-        if opened.incarnation < lane.least_incarnation:
-            self._effects.append(Reconnect(segment, f"a stale publisher answered (incarnation {opened.incarnation})"))
+    def _opened(self, name: str, segment: SegmentSession, opened: m.Opened) -> None:
+        if opened.incarnation < segment.least_incarnation:
+            self._effects.append(Reconnect(name, f"a stale publisher answered (incarnation {opened.incarnation})"))
             return
-        restarted = lane.take_answer(opened)
+        restarted = segment.take_answer(opened)
         news = [time for time in opened.lost if time not in self._aborted]
         if news:
-            self._epochs_lost(segment, news)
+            self._epochs_lost(name, news)
         if restarted and self.shared:
             # Nobody here knows what the writers under this one had appended there: no epoch may be called whole (E11).
-            detail = f"the publisher of segment {segment} restarted without its history"
+            detail = f"the publisher of segment {name} restarted without its history"
             lost = AppendsLost(
                 f"{detail} while others wrote under {self.writer!r}; the epochs that were open are aborted"
             )
             self._end(lost, except_segment="")
             return
         if self._phase is _Phase.OPENING:
-            if all(other.opened is not None for other in self._lanes.values()):
+            if all(other.opened is not None for other in self._segments.values()):
                 self._join()
         elif self._phase is _Phase.WITHDRAWING:
             self._withdraw_once_known()
         elif not self._withdrawn:  # it has sent its leave after the open
-            self._send_again(segment, lane)
+            self._send_again(name, segment)
 
     def _join(self) -> None:
         """All segments have answered."""
-        self._moves.sources.begin(lane.opened for lane in self._lanes.values() if lane.opened is not None)
+        self._moves.sources.begin(segment.opened for segment in self._segments.values() if segment.opened is not None)
         if self.under is None:
             self._phase = _Phase.JOINING
             joined = self._joining.start()
@@ -350,31 +349,31 @@ class WriterMachine:
         self._phase = _Phase.OPEN
         self._outcomes.report(SessionReady(tuple(self._moves.held)))
 
-    def _send_again(self, segment: str, lane: SegmentSession) -> None:
+    def _send_again(self, name: str, segment: SegmentSession) -> None:
         """After a reconnect: what the segment has not answered, in an order that keeps E1.
 
         A move waited for all appends before it, so none of the unacknowledged appends was before a move that was sent:
         operations go first, and appends after them.
         """
-        for op, (_, operation) in list(lane.operations.items()):
-            if lane.took_effect(operation):
-                held = lane.held  # the publisher's newest word; the lost answer is older
-                self._done(lane, op)
-                lane.held = held
+        for op, (_, operation) in list(segment.operations.items()):
+            if segment.took_effect(operation):
+                held = segment.held  # the publisher's newest word; the lost answer is older
+                self._done(segment, op)
+                segment.held = held
             else:
-                self._effects.append(Send(segment, operation))
-        for sent in lane.unacked:
-            self._effects.append(Send(segment, sent.append))
-        self._waiting_bytes -= lane.fill()
+                self._effects.append(Send(name, operation))
+        for sent in segment.unacked:
+            self._effects.append(Send(name, sent.append))
+        self._waiting_bytes -= segment.fill()
 
-    def _epochs_lost(self, segment: str, lost: Iterable[Time]) -> None:
+    def _epochs_lost(self, name: str, lost: Iterable[Time]) -> None:
         times = tuple(lost)
         self._aborted.update(times)
-        for lane in self._lanes.values():
-            lane.touched.difference_update(times)
+        for segment in self._segments.values():
+            segment.touched.difference_update(times)
         self._outcomes.remember(
             AppendsLost(
-                f"the publisher of segment {segment} restarted without its history; epochs {list(times)!r} are "
+                f"the publisher of segment {name} restarted without its history; epochs {list(times)!r} are "
                 "aborted, publish them under later times"
             )
         )
@@ -383,12 +382,12 @@ class WriterMachine:
 
     def start_group(self, group: int) -> None:
         """Number the next appends from the start of `group`, so that a task that runs again is recognised (E6)."""
-        for lane in self._lanes.values():
-            lane.next = group << GROUP
+        for segment in self._segments.values():
+            segment.next = group << GROUP
 
     def append(
         self,
-        segment: str,
+        name: str,
         time: object,
         topic: bytes,
         records: int,
@@ -405,10 +404,10 @@ class WriterMachine:
         `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next
         move or flush.
         """
-        lane = self._lanes[segment]
+        segment = self._segments[name]
         if meta is not None and meta.source is not None:
-            if self._is_repeat(lane, meta.source):
-                return self._repeated(lane, awaited=awaited)
+            if self._is_repeat(segment, meta.source):
+                return self._repeated(segment, awaited=awaited)
             at = self.check(time)
             self._moves.sources.appended(at, meta.source)
         else:
@@ -416,11 +415,11 @@ class WriterMachine:
         ticket = self._outcomes.ticket(awaited=awaited)
         crc = google_crc32c.value(payload)
         # As a tuple: a call of a NamedTuple takes twice as long.
-        append = tuple.__new__(m.Append, (segment, lane.next, at, topic, records, crc, payload, meta))
-        lane.unsent.append(SentAppend(ticket, append))
+        append = tuple.__new__(m.Append, (name, segment.next, at, topic, records, crc, payload, meta))
+        segment.unsent.append(SentAppend(ticket, append))
         self._waiting_bytes += len(payload)
-        lane.next += 1
-        self._waiting_bytes -= lane.fill()
+        segment.next += 1
+        self._waiting_bytes -= segment.fill()
         return ticket
 
     def check(self, time: object) -> Time:
@@ -436,32 +435,33 @@ class WriterMachine:
             )
         return at
 
-    def _is_repeat(self, lane: SegmentSession, source: int) -> bool:
+    def _is_repeat(self, segment: SegmentSession, source: int) -> bool:
         """Whether the segment had `source` when this session opened. What had it may be at a time that was left."""
         self._usable()
         self._moves.sources.check(source)
-        if source > lane.source:
+        if source > segment.source:
             return False
         self._moves.sources.repeated(source)
         return True
 
-    def _repeated(self, lane: SegmentSession, *, awaited: bool) -> int:
+    def _repeated(self, segment: SegmentSession, *, awaited: bool) -> int:
         ticket = self._outcomes.ticket(awaited=awaited)
-        self._outcomes.succeeded(ticket, Acked(ticket, lane.segment, m.Position(lane.incarnation, lane.source_at)))
+        position = m.Position(segment.incarnation, segment.source_at)
+        self._outcomes.succeeded(ticket, Acked(ticket, segment.name, position))
         return ticket
 
-    def _acknowledged(self, segment: str, lane: SegmentSession, ack: m.Ack) -> None:
-        for ticket, append in lane.acknowledged(ack.number):
+    def _acknowledged(self, name: str, segment: SegmentSession, ack: m.Ack) -> None:
+        for ticket, append in segment.acknowledged(ack.number):
             if append.time not in self._aborted:
-                lane.touched.add(append.time)
+                segment.touched.add(append.time)
             back = min(ack.number - append.number, ack.run - 1)
-            position = m.Position(lane.incarnation, ack.seq - back)
-            self._outcomes.succeeded(ticket, Acked(ticket, segment, position))
-        self._waiting_bytes -= lane.fill()
+            position = m.Position(segment.incarnation, ack.seq - back)
+            self._outcomes.succeeded(ticket, Acked(ticket, name, position))
+        self._waiting_bytes -= segment.fill()
         self._release_moves()
 
-    def _append_refused(self, lane: SegmentSession, refused: m.AppendRefused) -> None:
-        sent = lane.refused(refused.number)
+    def _append_refused(self, segment: SegmentSession, refused: m.AppendRefused) -> None:
+        sent = segment.refused(refused.number)
         if sent is None:
             return
         error = from_code(refused.code, refused.detail)
@@ -477,7 +477,7 @@ class WriterMachine:
         if len(self._moves) and not asked_for:
             # E1: also when its own caller gets the error, who did not know of it when the move was made.
             self._outcomes.remember(error)
-        self._waiting_bytes -= lane.fill()
+        self._waiting_bytes -= segment.fill()
         self._release_moves()
 
     # ---- moves, aborts and leaves ----
@@ -508,9 +508,9 @@ class WriterMachine:
         self._aborted.add(at)
         self._own_aborts.add(at)
         self._moves.sources.aborted((at,))
-        for lane in self._lanes.values():
-            lane.touched.discard(at)
-        self._operations.start(ticket, lambda op, segment: m.Abort(op, segment, (at,)))
+        for segment in self._segments.values():
+            segment.touched.discard(at)
+        self._operations.start(ticket, lambda op, name: m.Abort(op, name, (at,)))
         return ticket
 
     def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
@@ -521,8 +521,8 @@ class WriterMachine:
         self._phase = _Phase.LEAVING
         if how is m.Leaving.ABORT:
             self._operations.cancel_moves(WriterClosed("the writer left by an exception"))
-            for lane in self._lanes.values():
-                lane.unsent.clear()
+            for segment in self._segments.values():
+                segment.unsent.clear()
             self._waiting_bytes = 0
             self._operations.abort_all(ticket)
         else:
@@ -536,13 +536,13 @@ class WriterMachine:
         Returns a ticket, or None where no publisher can have heard of the session. What an earlier session left is not
         touched: publishers keep it until a next session comes for it, or their time-out (E6).
         """
-        if self.over or not any(lane.asked for lane in self._lanes.values()):
+        if self.over or not any(segment.asked for segment in self._segments.values()):
             return None
         self._phase = _Phase.WITHDRAWING
         self._withdrawal = self._outcomes.ticket(awaited=True)
         self._operations.drop_all()
-        for lane in self._lanes.values():
-            lane.operations.clear()
+        for segment in self._segments.values():
+            segment.operations.clear()
         self._withdraw_once_known()
         return self._withdrawal
 
@@ -585,8 +585,8 @@ class WriterMachine:
         if self._operations.release_moves():
             self._phase = _Phase.OPEN  # the leave failed with the moves before it: the writer has not left
 
-    def _done(self, lane: SegmentSession, op: int) -> None:
-        ticket = self._operations.confirmed(lane, op)
+    def _done(self, segment: SegmentSession, op: int) -> None:
+        ticket = self._operations.confirmed(segment, op)
         if not ticket:
             return
         if self._phase is _Phase.JOINING:
@@ -605,36 +605,36 @@ class WriterMachine:
 
     # ---- failures ----
 
-    def _refused(self, segment: str, lane: SegmentSession, refused: m.Refused) -> None:
+    def _refused(self, name: str, segment: SegmentSession, refused: m.Refused) -> None:
         error = from_code(refused.code, refused.detail)
-        ticket, operation = lane.operations.pop(refused.op, (0, None))
+        ticket, operation = segment.operations.pop(refused.op, (0, None))
         if ticket and ticket == self._joining.ticket:
-            self._end(error, except_segment=segment)
+            self._end(error, except_segment=name)
         elif operation is not None:
             self._operations.drop(ticket)
             self._moves.sources.cancelled((ticket,))
             self._outcomes.failed(ticket, error)
             if not isinstance(operation, m.Leave):
                 self._over_if_left()
-        elif lane.opened is None and type(error) in (StreamGone, NoPublisher, RemoteProtocolError):
+        elif segment.opened is None and type(error) in (StreamGone, NoPublisher, RemoteProtocolError):
             # It serves something else, or understands no writers: only the catalog's word ends a session (E48).
             self.wrong_addresses += 1
-            self._effects.append(Reconnect(segment, f"its address is that of another publisher at present: {error}"))
+            self._effects.append(Reconnect(name, f"its address is that of another publisher at present: {error}"))
         elif error.retryable and not isinstance(error, WriterLost):
-            self._effects.append(Reconnect(segment, str(error)))
+            self._effects.append(Reconnect(name, str(error)))
         else:
-            self._end(error, except_segment=segment)
+            self._end(error, except_segment=name)
 
-    def _lost(self, segment: str, lane: SegmentSession, lost: m.Lost) -> None:
-        if lane.opened is None:
+    def _lost(self, name: str, segment: SegmentSession, lost: m.Lost) -> None:
+        if segment.opened is None:
             return  # of the session before, on the same connection: what answers this one's open comes after it
         error = from_code(lost.code, lost.detail)
-        lane.opened = None
+        segment.opened = None
         again = error.retryable and not isinstance(error, WriterLost)
         if again or isinstance(error, RemoteProtocolError | StreamGone):  # the catalog knows whether it is gone (E48)
-            self._effects.append(Reconnect(segment, str(error)))
+            self._effects.append(Reconnect(name, str(error)))
         else:
-            self._end(error, except_segment=segment)
+            self._end(error, except_segment=name)
 
     def _end(self, error: EpochalError, *, except_segment: str, leaves: bool = False) -> None:
         """The session is over everywhere; where it is still open its epochs are aborted, if it was lost or leaves.
@@ -649,15 +649,15 @@ class WriterMachine:
             self._phase = _Phase.OVER
             return
         if leaves or isinstance(error, WriterLost | AppendsLost):
-            for segment, lane in self._lanes.items():
-                is_open = lane.opened is not None or (leaves and self.owed(segment))
-                if segment != except_segment and is_open:
-                    leave = m.Leave(self._operations.number(), segment, m.Leaving.ABORT)
-                    self._effects.append(Send(segment, leave))
+            for name, segment in self._segments.items():
+                is_open = segment.opened is not None or (leaves and self.owed(name))
+                if name != except_segment and is_open:
+                    leave = m.Leave(self._operations.number(), name, m.Leaving.ABORT)
+                    self._effects.append(Send(name, leave))
         self._phase = _Phase.OVER
         self._operations.cancel_moves(error)
-        for lane in self._lanes.values():
-            for sent in lane.drop_appends():
+        for segment in self._segments.values():
+            for sent in segment.drop_appends():
                 self._outcomes.failed(sent.ticket, error, quiet=True)
         self._waiting_bytes = 0
         for ticket in self._operations.drop_all():

@@ -88,8 +88,10 @@ class Outcomes:
 class Operations:
     """The operations of one session; `last` is the highest number that an earlier one used on the same connections."""
 
-    def __init__(self, lanes: Mapping[str, SegmentSession], moves: Moves, outcomes: Outcomes, *, last: int = 0) -> None:
-        self._lanes = lanes
+    def __init__(
+        self, segments: Mapping[str, SegmentSession], moves: Moves, outcomes: Outcomes, *, last: int = 0
+    ) -> None:
+        self._segments = segments
         self._moves = moves
         self._outcomes = outcomes
         self.last = last
@@ -112,15 +114,15 @@ class Operations:
 
     def start(self, ticket: int, message: Callable[[int, str], WriterOperation]) -> None:
         """Send an operation to every segment, written to or not (E5)."""
-        self._unconfirmed[ticket] = len(self._lanes)
-        for segment, lane in self._lanes.items():
+        self._unconfirmed[ticket] = len(self._segments)
+        for name, segment in self._segments.items():
             op = self.number()
-            lane.send(op, ticket, message(op, segment))
+            segment.send(op, ticket, message(op, name))
 
     def abort_all(self, ticket: int) -> None:
         """Leave every segment by an exception, at once (E4)."""
         self._leaves(ticket, m.Leaving.ABORT)
-        self.start(ticket, lambda op, segment: m.Leave(op, segment, m.Leaving.ABORT))
+        self.start(ticket, lambda op, name: m.Leave(op, name, m.Leaving.ABORT))
 
     def leave_where_asked(self, ticket: int) -> None:
         """Leave, also where the open is not answered yet: it comes there first.
@@ -128,14 +130,14 @@ class Operations:
         Where the connection is lost, the open may have arrived: the next connection leaves there (`connected`).
         """
         self._leaves(ticket, m.Leaving.ABORT)
-        asked = [lane for lane in self._lanes.values() if lane.asked]
+        asked = [segment for segment in self._segments.values() if segment.asked]
         self._unconfirmed[ticket] = len(asked)
-        for lane in asked:
+        for segment in asked:
             op = self.number()
-            leave = m.Leave(op, lane.segment, m.Leaving.ABORT)
-            lane.operations[op] = (ticket, leave)
-            if lane.connected:
-                lane.effects.append(Send(lane.segment, leave))
+            leave = m.Leave(op, segment.name, m.Leaving.ABORT)
+            segment.operations[op] = (ticket, leave)
+            if segment.connected:
+                segment.effects.append(Send(segment.name, leave))
 
     def _leaves(self, ticket: int, how: m.Leaving) -> None:
         if self._left[1] is None:
@@ -148,8 +150,8 @@ class Operations:
         """
         failure = self._outcomes.failure
         stays = failure is not None and len(self._moves) > 0 and self._fail_moves(failure)
-        oldest = min((lane.oldest for lane in self._lanes.values() if lane.oldest), default=self._outcomes.last + 1)
-        for move in self._moves.take(oldest):
+        oldest = [segment.oldest for segment in self._segments.values() if segment.oldest]
+        for move in self._moves.take(min(oldest, default=self._outcomes.last + 1)):
             self._send_move(move)
         return stays
 
@@ -165,10 +167,10 @@ class Operations:
     def _send_move(self, move: Move) -> None:
         held, how, whole = move.held, move.how, self._moves.sources.whole
         if held is not None:
-            self.start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held), whole))
+            self.start(move.ticket, lambda op, name: m.Hold(op, name, tuple(held), whole))
         elif how is not None:
             self._leaves(move.ticket, how)
-            self.start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
+            self.start(move.ticket, lambda op, name: m.Leave(op, name, how))
         else:
             self._outcomes.succeeded(move.ticket, Moved(move.ticket))
 
@@ -179,12 +181,12 @@ class Operations:
 
     # ---- answers ----
 
-    def confirmed(self, lane: SegmentSession, op: int) -> int:
-        """The publisher of `lane` has carried out `op`; the ticket if that was the last one to confirm it, else 0."""
-        ticket, operation = lane.operations.pop(op, (0, None))
+    def confirmed(self, segment: SegmentSession, op: int) -> int:
+        """The publisher of `segment` has carried out `op`; the ticket if nobody else has to confirm it, else 0."""
+        ticket, operation = segment.operations.pop(op, (0, None))
         if operation is None:
             return 0
-        lane.confirm(operation)
+        segment.confirm(operation)
         if ticket not in self._unconfirmed:
             return 0
         self._unconfirmed[ticket] -= 1
@@ -197,10 +199,10 @@ class Operations:
         """Wait for no more answers to `ticket`: one segment has refused it, or needs not answer."""
         self._unconfirmed.pop(ticket, None)
 
-    def unanswered(self, lane: SegmentSession) -> list[int]:
-        """Wait for no more answers from `lane`; returns the tickets that fail with that."""
-        tickets = [ticket for ticket, _ in lane.operations.values() if ticket in self._unconfirmed]
-        lane.operations.clear()
+    def unanswered(self, segment: SegmentSession) -> list[int]:
+        """Wait for no more answers from `segment`; returns the tickets that fail with that."""
+        tickets = [ticket for ticket, _ in segment.operations.values() if ticket in self._unconfirmed]
+        segment.operations.clear()
         for ticket in tickets:
             self.drop(ticket)
         return tickets
@@ -213,13 +215,13 @@ class Operations:
 
     # ---- leaving ----
 
-    def has_left(self, lane: SegmentSession) -> bool:
+    def has_left(self, segment: SegmentSession) -> bool:
         """Whether the leave has taken effect there, or is not needed: then it is not to be opened again.
 
         To open again would cancel a finish (E7), and after an open that was withdrawn nobody would leave once more.
         """
         ticket, how = self._left
-        return how is not None and all(ticket != of for of, _ in lane.operations.values())
+        return how is not None and all(ticket != of for of, _ in segment.operations.values())
 
     @property
     def finishing(self) -> int:
@@ -236,14 +238,14 @@ class Joining:
 
     def __init__(
         self,
-        lanes: Mapping[str, SegmentSession],
+        segments: Mapping[str, SegmentSession],
         moves: Moves,
         operations: Operations,
         outcomes: Outcomes,
         *,
         first: bool,
     ) -> None:
-        self._lanes = lanes
+        self._segments = segments
         self._moves = moves
         self._operations = operations
         self._outcomes = outcomes
@@ -257,23 +259,23 @@ class Joining:
 
     def goes_on(self) -> bool | None:
         """Whether an earlier session left something that this one goes on with; None while that is not known."""
-        lanes = self._lanes.values()
+        segments = self._segments.values()
         if self._first:
             return False
-        if any(lane.opened is None for lane in lanes):
+        if any(segment.opened is None for segment in segments):
             return None
-        return not all(lane.granted and not lane.touched for lane in lanes)
+        return not all(segment.granted and not segment.touched for segment in segments)
 
     def start(self) -> bool:
         """All segments have answered: join; returns whether nothing is to be confirmed."""
-        self._moves.begin(joint(lane.held for lane in self._lanes.values()))
+        self._moves.begin(joint(segment.held for segment in self._segments.values()))
         given_up = self.given_up = tuple(self._given_up())
         if not given_up:
             return self._hold()
         self._moves.sources.given_up()
         # Nothing is released before every segment has aborted them, or a next session would not know (E3).
         self.ticket = self._aborting = self._outcomes.ticket()
-        self._operations.start(self.ticket, lambda op, segment: m.Abort(op, segment, self._held_at(segment, given_up)))
+        self._operations.start(self.ticket, lambda op, name: m.Abort(op, name, self._held_at(name, given_up)))
         return False
 
     def confirmed(self, ticket: int) -> bool:
@@ -286,19 +288,19 @@ class Joining:
         A segment where the earlier session closed or finished took nothing away: that session had all its appends
         acknowledged everywhere before it left there (E1), and it was about to leave here too.
         """
-        touched = set[Time]().union(*(lane.touched for lane in self._lanes.values()))
-        took_away = [lane for lane in self._lanes.values() if lane.granted and not lane.closed]
-        return sorted(time for time in touched if any(not lane.held.less_equal(time) for lane in took_away))
+        touched = set[Time]().union(*(segment.touched for segment in self._segments.values()))
+        took_away = [segment for segment in self._segments.values() if segment.granted and not segment.closed]
+        return sorted(time for time in touched if any(not segment.held.less_equal(time) for segment in took_away))
 
-    def _held_at(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
-        """Those of `times` that the writer holds at `segment`; the others are decided there."""
-        held = self._lanes[segment].held
+    def _held_at(self, name: str, times: Iterable[Time]) -> tuple[Time, ...]:
+        """Those of `times` that the writer holds at segment `name`; the others are decided there."""
+        held = self._segments[name].held
         return tuple(sorted(time for time in times if held.less_equal(time)))
 
     def _hold(self) -> bool:
         held = tuple(self._moves.held)
-        if any(lane.held != self._moves.held for lane in self._lanes.values()):
+        if any(segment.held != self._moves.held for segment in self._segments.values()):
             self.ticket = self._outcomes.ticket()
-            self._operations.start(self.ticket, lambda op, segment: m.Hold(op, segment, held))
+            self._operations.start(self.ticket, lambda op, name: m.Hold(op, name, held))
             return False
         return True

@@ -33,7 +33,7 @@ class SegmentSession:
     `effects` is the machine's list: what is sent goes to its end, after what other segments send.
     """
 
-    segment: str
+    name: str
     effects: list[WriterEffect]
     connected: bool = False
     asked: bool = False
@@ -112,7 +112,7 @@ class SegmentSession:
             self.in_flight += size
             sent_bytes += size
             # As a tuple: a call of a NamedTuple takes twice as long.
-            self.effects.append(tuple.__new__(Send, (self.segment, sent.append)))
+            self.effects.append(tuple.__new__(Send, (self.name, sent.append)))
         return sent_bytes
 
     def acknowledged(self, number: int) -> Iterator[SentAppend]:
@@ -146,7 +146,7 @@ class SegmentSession:
         """Send an operation, now or after the answer to `Open`."""
         self.operations[op] = (ticket, operation)
         if self.opened is not None:
-            self.effects.append(Send(self.segment, operation))
+            self.effects.append(Send(self.name, operation))
 
     def took_effect(self, operation: WriterOperation) -> bool:
         """Whether a publisher that opened again has carried `operation` out, and its answer was lost.
