@@ -7,7 +7,7 @@ import pytest
 from tests.patience import PATIENCE
 
 import epochal
-from epochal.client.shutdown import ended
+from epochal.transport.shutdown import ended
 
 AT_EACH_STEP = """
 import dis, sys, epochal

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from epochal.catalog_api import kinds
-from epochal.client import sockets
 from epochal.client.catalog import catalog, http, watch
 from epochal.client.encoding import encodings
 from epochal.client.subscriber import subscriber
@@ -21,6 +20,7 @@ from epochal.protocol.relay import segment as relayed
 from epochal.protocol.subscriber import cursor, follower
 from epochal.protocol.topics import publisher_trie
 from epochal.resources import manifest
+from epochal.transport import sockets
 from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_publisher.relay.epochs import encoding, ring

@@ -10,11 +10,11 @@ from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import Owner, RelayInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
-from epochal.client.shutdown import ended
 from epochal.errors import Unavailable
 from epochal.resources.cluster.rollout import Rollout
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal.resources.manifest import OBJECT_UID
+from epochal.transport.shutdown import ended
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place, RelayPlace
 from epochal_operator.catalog_sync import CatalogSync, RelayName, declared_of

@@ -12,9 +12,9 @@ from tests.patience import PATIENCE
 from tests.resources.pretended import Pretended, _merge
 from tests.resources.test_relay import document
 
-from epochal.client.shutdown import ended
 from epochal.kube.api import ApiError
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
+from epochal.transport.shutdown import ended
 from epochal_operator import relays
 from epochal_operator.actions import Actions, OutOfDate
 from epochal_operator.api import ThrottledApi

@@ -14,8 +14,8 @@ import epochal
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.routes import Routes
-from epochal.client.shutdown import ended
 from epochal.client.subscriber.subscriber import Subscription
+from epochal.transport.shutdown import ended
 from epochal_publisher.relay import segment
 from epochal_publisher.relay.own import OwnDirectory
 from epochal_publisher.relay.process import RelayProcess

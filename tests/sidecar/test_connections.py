@@ -15,11 +15,11 @@ from epochal.client.sidecar import connections as sidecar_connections
 from epochal.client.sidecar import sidecar as client_sidecar
 from epochal.client.sidecar.connections import MOST_IDLE, Connections, Use, connections
 from epochal.client.sidecar.sidecar import Way
-from epochal.client.sockets import Socket
 from epochal.client.writer.segment_writer import SegmentWriter
 from epochal.errors import ConfigError, WriterClosed, WriterFenced
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.transport.sockets import Socket
 from epochal_publisher.sidecar.sessions import Sessions
 
 

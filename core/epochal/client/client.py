@@ -18,10 +18,7 @@ import zmq
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory, Reach
 from epochal.client.catalog.relay_choice import Via
-from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
-from epochal.client.shutdown import to_the_end
-from epochal.client.sockets import check_libzmq
 from epochal.client.subscriber.subscriber import StartFrom, Subscription
 from epochal.client.writer.session import WriterOptions
 from epochal.client.writer.writer import Writer
@@ -29,6 +26,9 @@ from epochal.errors import UsageError
 from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.time_codec import TimeCodec
+from epochal.transport.memory import CLIENT_KEEPS, keep_freed_memory
+from epochal.transport.shutdown import to_the_end
+from epochal.transport.sockets import check_libzmq
 
 DEFAULT_WAIT = 30.0
 """Seconds that opening a writer or a subscription waits for the stream and its publishers (S27)."""

@@ -97,8 +97,8 @@ def relay(
 
 def _prepare() -> None:
     """What each process begins with, once all is imported."""
-    from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
-    from epochal.client.sockets import check_libzmq
+    from epochal.transport.memory import PUBLISHER_KEEPS, keep_freed_memory
+    from epochal.transport.sockets import check_libzmq
 
     gc.freeze()
     gc.enable()

@@ -17,7 +17,6 @@ import zmq
 
 from epochal.catalog_api.answers import Registration, Renewal, StreamInfo
 from epochal.catalog_api.requests import MAX_CHANNELS, SegmentReport
-from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,
     LogFailed,
@@ -36,6 +35,7 @@ from epochal.protocol.publisher.effects import (
 )
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.views import ViewMemory
+from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.commits import Appends, CommitPipeline, Durable
 from epochal_publisher.segments.lease import PublisherLease

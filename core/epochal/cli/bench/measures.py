@@ -22,10 +22,10 @@ from epochal.cli.bench.results import LatencyResult, PubResult, SubResult, show_
 from epochal.cli.bench.schedule import SECOND, EpochSchedule, Schedule, next_time
 from epochal.cli.io.signals import to_the_end
 from epochal.client.encoding.encodings import encoder
-from epochal.client.shutdown import ended
 from epochal.errors import PayloadTooLarge
 from epochal.protocol.times import Time, less_equal
 from epochal.protocol.wire import MAX_PAYLOAD
+from epochal.transport.shutdown import ended
 
 TURN_BYTES = 256 * 1024
 """Payload that is appended before other tasks have their turn: less costs throughput, more makes the reader wait."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from epochal.cli.io.terminal import is_live, lost_when_closed
-from epochal.client.shutdown import ended
+from epochal.transport.shutdown import ended
 
 INTERVAL = 1.0
 """Seconds between two lines."""

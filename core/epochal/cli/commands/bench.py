@@ -29,10 +29,10 @@ from epochal.cli.options import (
     open_catalog,
     run,
 )
-from epochal.client.sockets import check_libzmq
 from epochal.errors import UsageError
 from epochal.resources.manifest import StreamManifest
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.transport.sockets import check_libzmq
 
 EPILOG = """\b
 Measures:

@@ -36,11 +36,11 @@ from epochal.cli.options import (
 )
 from epochal.cli.tracing import SendSpans, telemetry
 from epochal.client.encoding.record_checks import record_checks
-from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError, UsageError
 from epochal.protocol.times import Time, TimeShape, less_equal
 from epochal.protocol.wire import MAX_KEY, MAX_TOPIC
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.transport.sockets import check_libzmq
 
 EPILOG = """\b
 Examples:

@@ -29,12 +29,12 @@ from epochal.cli.options import (
     run,
 )
 from epochal.cli.tracing import telemetry
-from epochal.client.shutdown import ended
-from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, EpochalError, TimedOut, UsageError
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol.subscriber.since import FORMS, is_since, read_since
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.transport.shutdown import ended
+from epochal.transport.sockets import check_libzmq
 
 EPILOG = """\b
 Examples:

@@ -29,11 +29,11 @@ from epochal.cli.options import (
     open_catalog,
     run,
 )
-from epochal.client.sockets import check_libzmq
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError
 from epochal.protocol.messages import Position
 from epochal.protocol.times import Time, less_equal, to_json
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.transport.sockets import check_libzmq
 
 EPILOG = """\b
 Examples:

@@ -17,7 +17,7 @@ from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, lease
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import STYLES, hanging
 from epochal.cli.io.terminal import console, printable
-from epochal.client.sockets import LEAST_LIBZMQ
+from epochal.transport.sockets import LEAST_LIBZMQ
 
 
 class Verdict(StrEnum):

@@ -9,8 +9,8 @@ import epochal
 from epochal.catalog_api.verdicts import unacknowledged_because
 from epochal.cli.io.terminal import note
 from epochal.cli.options import open_catalog
-from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, TimedOut
+from epochal.transport.shutdown import ended
 
 SAY_AFTER = 3.0
 """Seconds without an answer after which a command says for what it waits."""

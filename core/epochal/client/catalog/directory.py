@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from epochal.catalog_api.answers import StreamInfo, WriterSession
 from epochal.client.catalog.answers import address
 from epochal.client.options import NOTHING, Expected
-from epochal.client.shutdown import ended
 from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
 from epochal.resources.names import parse_stream_name
 from epochal.resources.schemas import Schema
 from epochal.resources.spec import StreamSpec
+from epochal.transport.shutdown import ended
 
 RECONNECT_FIRST, RECONNECT_LAST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import zmq
 
-from epochal.client.sockets import Socket
 from epochal.protocol.wire import Frames
+from epochal.transport.sockets import Socket
 
 MOST_IDLE = 16
 """Idle connections kept to one sidecar: enough for a writer of a stream with 16 segments."""

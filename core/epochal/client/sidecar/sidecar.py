@@ -29,11 +29,11 @@ from epochal.catalog_api.answers import StreamInfo, WriterSession
 from epochal.client.catalog.answers import get, read
 from epochal.client.metrics import fell_back
 from epochal.client.sidecar.connections import Use, connections
-from epochal.client.sockets import Socket
 from epochal.errors import ConfigError, EpochalError, RemoteProtocolError, SidecarUnavailable, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.wire import Frames
+from epochal.transport.sockets import Socket
 
 logger = logging.getLogger("epochal.client")
 

@@ -12,9 +12,9 @@ from epochal.backoff import Backoff
 from epochal.catalog_api.answers import StreamInfo, SubscriptionLease
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST
-from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone, StreamNotFound
 from epochal.protocol.times import Time
+from epochal.transport.shutdown import ended
 
 WITHDRAW = 1.0
 """Seconds that leaving waits for the catalog; after that the lease lapses by itself (S30)."""

@@ -16,7 +16,6 @@ import zmq
 from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
 from epochal.client.catalog.routes import Route, Routes
-from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -26,6 +25,7 @@ from epochal.protocol.subscriber.received import Received
 from epochal.protocol.subscriber.since import Begin
 from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
+from epochal.transport.sockets import Socket
 
 TICK = 0.1
 """Seconds between looks at the clock."""

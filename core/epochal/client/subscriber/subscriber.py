@@ -20,7 +20,6 @@ from epochal.client.catalog.relay_choice import Via
 from epochal.client.catalog.routes import ListRelays, Routes
 from epochal.client.encoding.encodings import decoder
 from epochal.client.options import NOTHING, Expected
-from epochal.client.shutdown import background, ended, to_the_end
 from epochal.client.subscriber import values
 from epochal.client.subscriber.delivery import OVER, Hand, Hands, Reading
 from epochal.client.subscriber.lease import Announcement, SubscriptionReport
@@ -38,6 +37,7 @@ from epochal.protocol.subscriber.since import From, placed, read_since
 from epochal.protocol.time_codec import TimeCodec
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
+from epochal.transport.shutdown import background, ended, to_the_end
 
 REMEMBERED_GAPS = 1_000
 """Gaps that a reader of epochs has not asked for yet; of more, the newest."""

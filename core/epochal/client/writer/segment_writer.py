@@ -16,13 +16,13 @@ from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
 from epochal.client.sidecar.connections import Use, connections
 from epochal.client.sidecar.sidecar import LINGER_MS, PACK, Sidecar
-from epochal.client.sockets import Socket
 from epochal.client.tracing import current_trace
 from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.wire import Frames
 from epochal.protocol.writer.machine import WriterMachine
+from epochal.transport.sockets import Socket
 
 ANSWER_TIMEOUT = 10.0
 """Seconds without any message of a publisher that owes an answer before the connection is made again."""

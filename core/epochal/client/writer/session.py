@@ -17,7 +17,6 @@ from epochal.backoff import Backoff
 from epochal.catalog_api.answers import WriterSession
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory
 from epochal.client.options import NOTHING, Expected
-from epochal.client.shutdown import background, ended
 from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
 from epochal.client.writer.batching import Gathering, fail
 from epochal.client.writer.segment_writer import SegmentWriter
@@ -37,6 +36,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.times import Time
 from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
+from epochal.transport.shutdown import background, ended
 
 TICK = 0.1
 """Seconds between looks at the clock."""

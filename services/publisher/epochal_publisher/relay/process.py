@@ -14,7 +14,6 @@ import zmq
 from epochal.catalog_api.requests import MAX_FILTER, RelayReport
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.routes import Routes
-from epochal.client.sockets import Socket
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
@@ -24,6 +23,7 @@ from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEff
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.protocol.wire import encode
 from epochal.service.errors import Overloaded
+from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.source import OpenSubscription

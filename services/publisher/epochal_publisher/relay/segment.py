@@ -13,7 +13,6 @@ import zmq
 
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.routes import Routes
-from epochal.client.sockets import Socket
 from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
@@ -28,6 +27,7 @@ from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames, decode, encode
+from epochal.transport.sockets import Socket
 from epochal_publisher.counters import SegmentCounters
 
 logger = logging.getLogger("epochal.relay")

@@ -12,8 +12,8 @@ from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.relay_lease import RelayLease
 from epochal.client.catalog.routes import Routes
-from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone
+from epochal.transport.shutdown import ended
 from epochal_publisher.relay.epochs.answers import EpochReaders, StreamFacts
 from epochal_publisher.relay.http import RelayHttp
 from epochal_publisher.relay.own import OwnDirectory

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from epochal.client.sockets import Socket
 from epochal.client.tracing import contexts
 from epochal.errors import EpochalError, RemoteProtocolError, Unavailable
 from epochal.otel import names, sdk
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.wire import Frames
+from epochal.transport.sockets import Socket
 from epochal_publisher.sidecar.lanes import Close, Connect, Lanes
 from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
 from epochal_publisher.sockets.router import Ingest

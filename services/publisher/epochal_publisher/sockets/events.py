@@ -9,9 +9,9 @@ from time import monotonic
 
 import zmq
 
-from epochal.client.sockets import Socket
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX, Frames
+from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
 from epochal_publisher.sockets.served import ServedSegment

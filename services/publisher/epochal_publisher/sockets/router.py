@@ -10,10 +10,10 @@ from time import monotonic
 
 import zmq
 
-from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, LocalProtocolError, NoPublisher, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.wire import APART_BYTES, MAX_PAYLOAD, Frames, decode, encode
+from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts

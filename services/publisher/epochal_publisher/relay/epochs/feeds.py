@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
-from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, TimedOut, Unavailable
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.service.errors import Overloaded, ShuttingDown
+from epochal.transport.shutdown import ended
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
 from epochal_publisher.relay.epochs.errors import TooManyFilters
 from epochal_publisher.relay.epochs.memory import SubscriptionMemory

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
+from epochal.transport.memory import CLIENT_KEEPS, keep_freed_memory
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,13 @@ import pytest
 import zmq
 from tests.patience import PATIENCE
 
-from epochal.client import sockets
-from epochal.client.sockets import BURST, Socket, check_libzmq
 from epochal.errors import ConfigError
+from epochal.transport import sockets
+from epochal.transport.sockets import BURST, Socket, check_libzmq
 
 NUMBERED = """
 import asyncio, zmq
-from epochal.client import sockets
+from epochal.transport import sockets
 
 async def main():
     sockets.HANDSHAKE_MS = sockets.CONNECT_MS = 30_000
@@ -50,7 +50,7 @@ sys.stdin.read()  # until it is killed, or its parent has ended
 """
 BUSY = """
 import asyncio, subprocess, sys, time, zmq
-from epochal.client import sockets
+from epochal.transport import sockets
 
 async def main():
     sockets.HEARTBEAT_MS = 50
