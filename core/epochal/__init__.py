@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from epochal.client.catalog.relay_choice import Via
     from epochal.client.client import Client, connect
     from epochal.client.subscriber.subscriber import Subscription
+    from epochal.client.subscriber.traced import traced
     from epochal.client.subscriber.values import (
         Data,
         Epoch,
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
         SegmentDown,
         SegmentUp,
     )
-    from epochal.client.tracing import traced
     from epochal.client.writer.writer import Writer
     from epochal.protocol.messages import Position
     from epochal.protocol.subscriber.cursor import Cursor
@@ -94,7 +94,7 @@ else:
         "Position": "epochal.protocol.messages",
         "TimeCodec": "epochal.protocol.time_codec",
         "Via": "epochal.client.catalog.relay_choice",
-        "traced": "epochal.client.tracing",
+        "traced": "epochal.client.subscriber.traced",
         **dict.fromkeys(
             ("Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Rewound", "SegmentDown", "SegmentUp"),
             "epochal.client.subscriber.values",

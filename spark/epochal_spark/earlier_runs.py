@@ -148,8 +148,7 @@ async def _last_batch(
                 writer_id = f"{request.query}/{spark_id}/{partition}"
                 with contextlib.suppress(EpochalError):
                     async with client.task_writer(request.stream, writer_id, under=request.query, direct=True) as task:
-                        session = task.session
-                        numbers = [session.machine.number(segment) for segment in session.directory.segments]
+                        numbers = task.append_numbers.values()
                     batches += [number >> GROUP for number in numbers if number >= 0]
     return max(batches, default=None)
 

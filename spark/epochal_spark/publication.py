@@ -372,7 +372,7 @@ class _Holder:
         try:
             await self._leaving.wait()
         finally:
-            self.session = writer.session.machine.session
+            self.session = writer.session_number
             await server.close()
         match self._how:
             case _Leaving.DETACH:

@@ -115,6 +115,22 @@ async def test_a_record_of_the_wrong_type(services, encoding: str, wrong: object
             assert list(epoch.records()) == [right]
 
 
+@pytest.mark.rule("E6")
+async def test_a_writer_tells_its_session_and_what_each_segment_has_acknowledged(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client:
+        async with client.writer(stream, writer_id="w") as writer:
+            first = writer.session_number
+            assert list(writer.append_numbers.values()) == [-1, -1]
+            for _ in range(3):
+                await writer.append(0, [1], key=b"k")
+            assert sorted(writer.append_numbers.values()) == [-1, 2]
+            writer.detach()
+        async with client.writer(stream, writer_id="w") as again:
+            assert sorted(again.append_numbers.values()) == [-1, 2]
+            assert again.session_number > first
+
+
 async def test_a_stream_that_does_not_exist(services) -> None:
     async with epochal.connect(services.url) as client:
         for opening in (client.writer("test/none", wait=0), client.subscribe("test/none", wait=0)):

@@ -7,26 +7,21 @@ Source: W3C Trace Context; OpenTelemetry semantic conventions, messaging.
 """
 
 import functools
-import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from epochal.otel import names
-from epochal.protocol.times import to_json
+from epochal.protocol.times import Time, to_json
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
-    from epochal.client.subscriber.values import Epoch
     from epochal.protocol.messages import Meta
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Trace: TypeAlias = tuple[bytes, bytes]
 """16 bytes of a trace id, 8 of a span id, 1 of flags; and the tracestate, at most 512 bytes."""
@@ -113,9 +108,21 @@ def trace_headers() -> dict[str, str] | None:
 # ---- processing ----
 
 
+class Traced(Protocol):
+    """A batch, as its span sees it."""
+
+    @property
+    def count(self) -> int:
+        """Records in the batch."""
+        ...
+
+    @property
+    def _meta(self) -> "Meta": ...
+
+
 @contextmanager
-def processing(epoch: "Epoch") -> Iterator[None]:
-    """The span and the current context in which `epoch` is processed; nothing in a program that does not trace.
+def processing(stream: str, time: Time, batches: "Sequence[Traced]") -> Iterator[None]:
+    """The span and the current context in which an epoch is processed; nothing in a program that does not trace.
 
     It links to the span of each batch; where all batches are of one trace, it also has the first of these as its
     parent, because a waterfall is drawn from parents.
@@ -124,9 +131,9 @@ def processing(epoch: "Epoch") -> Iterator[None]:
     if api is None:
         yield
         return
-    parents, left_out, one = contexts(batch._meta for batch in epoch.batches)
-    attributes = names.on_stream("process", epoch._stream)
-    attributes |= {names.MESSAGES: epoch.count, names.TIME: json.dumps(to_json(epoch._time))}
+    parents, left_out, one = contexts(batch._meta for batch in batches)
+    attributes = names.on_stream("process", stream)
+    attributes |= {names.MESSAGES: sum(batch.count for batch in batches), names.TIME: json.dumps(to_json(time))}
     if left_out:
         attributes[names.LINKS_LEFT_OUT] = left_out
     links, context = [api.Link(parent) for parent in parents], None
@@ -139,7 +146,7 @@ def processing(epoch: "Epoch") -> Iterator[None]:
     began = perf_counter()
     failure = ""
     with tracer.start_as_current_span(
-        names.span_name("process", epoch._stream), context, api.SpanKind.CONSUMER, attributes, links
+        names.span_name("process", stream), context, api.SpanKind.CONSUMER, attributes, links
     ) as span:
         try:
             yield
@@ -148,7 +155,7 @@ def processing(epoch: "Epoch") -> Iterator[None]:
             span.set_attribute(names.ERROR, failure)
             raise
         finally:
-            _processed(epoch._stream, perf_counter() - began, failure)
+            _processed(stream, perf_counter() - began, failure)
 
 
 def contexts(metas: Iterable["Meta"]) -> "tuple[list[SpanContext], int, bool]":
@@ -189,37 +196,3 @@ def _process_duration() -> Any:
         names.PROCESS_DURATION, "s", "How long epochs took to be processed",
         explicit_bucket_boundaries_advisory=names.DURATION_BOUNDS,
     )  # fmt: skip
-
-
-def traced(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function, or a coroutine function, run within `Epoch.processing()` of the epoch that it is called with.
-
-    The first argument that is an `Epoch` counts; called with none, an `EpochAborted` for one, it runs as it is.
-    """
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
-            epoch = _epoch_among(args, kwargs)
-            if epoch is None:
-                return await function(*args, **kwargs)
-            with processing(epoch):
-                return await function(*args, **kwargs)
-
-        return awaited  # type: ignore[return-value]  # a coroutine function again
-
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        epoch = _epoch_among(args, kwargs)
-        if epoch is None:
-            return function(*args, **kwargs)
-        with processing(epoch):
-            return function(*args, **kwargs)
-
-    return called
-
-
-def _epoch_among(args: Iterable[Any], kwargs: dict[str, Any]) -> "Epoch | None":
-    from epochal.client.subscriber.values import Epoch
-
-    return next((value for value in (*args, *kwargs.values()) if isinstance(value, Epoch)), None)

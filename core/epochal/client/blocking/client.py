@@ -234,6 +234,24 @@ class BlockingWriter(_Opened[Writer]):
         return self._loop.run(work)
 
     @property
+    def session_number(self) -> int:
+        """The number of its session, which the catalog gave it (E6); a new one where it was opened again."""
+
+        async def work() -> int:
+            return self._inner.session_number
+
+        return self._loop.run(work)
+
+    @property
+    def append_numbers(self) -> dict[str, int]:
+        """By segment, the number of the last append of this writer that was acknowledged there; -1 for none (E6)."""
+
+        async def work() -> dict[str, int]:
+            return self._inner.append_numbers
+
+        return self._loop.run(work)
+
+    @property
     def resume_from(self) -> int:
         """Up to this source number all was published when the writer opened, and -1 for nothing (E50)."""
 

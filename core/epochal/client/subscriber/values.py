@@ -129,7 +129,7 @@ class Epoch:
         It is the current span within the block, in asynchronous programs too, and linked to where the batches were
         made; an exception that leaves the block is recorded. Where no tracing is set up, it does nothing.
         """
-        return processing(self)
+        return processing(self._stream, self._time, self.batches)
 
 
 @dataclass(frozen=True, slots=True)

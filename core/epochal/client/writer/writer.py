@@ -102,6 +102,17 @@ class Writer:
         """
         return self.session.wrong_addresses
 
+    @property
+    def session_number(self) -> int:
+        """The number of its session, which the catalog gave it (E6); a new one where it was opened again."""
+        return self.session.machine.session
+
+    @property
+    def append_numbers(self) -> dict[str, int]:
+        """By segment, the number of the last append of this writer that was acknowledged there; -1 for none (E6)."""
+        session = self.session
+        return {segment: session.machine.number(segment) for segment in session.directory.segments}
+
     async def __aenter__(self) -> Self:
         """Open the writer at every segment (E5).
 
