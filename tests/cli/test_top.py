@@ -24,7 +24,7 @@ import epochal as library
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
 from epochal.cli.io.keys import Key, KeyDecoder, single_keys
 from epochal.cli.io.metrics import segment_samples
-from epochal.cli.top.drawing import Status, draw, last_scroll, show_lag
+from epochal.cli.top.drawing import Status, draw, last_scroll, show_lag, style_of
 from epochal.cli.top.rates import Rate, Reading, rates, readings, total
 from epochal.cli.top.rows import Order, Reader, Snapshot, Trouble, is_behind, rows, slowest_reader
 from epochal.cli.top.screen import Mode, Screen
@@ -83,6 +83,14 @@ def snapshot(*streams: StreamInfo, readers: tuple[SubscriptionInfo, ...] = (), *
 def test_trouble(item: StreamInfo, trouble: Trouble) -> None:
     (row,) = rows(snapshot(item))
     assert row.trouble is trouble
+    for screen in (Screen(), Screen(mode=Mode.STREAM, selected="demo/a")):
+        drawn = draw(screen, snapshot(item), Status("http://x"), 160, 24)
+        assert any("demo/a" in line.plain for line in drawn)
+
+
+@pytest.mark.parametrize("trouble", [trouble for trouble in Trouble if trouble is not Trouble.NONE])
+def test_each_trouble_is_drawn_in_a_style_of_its_own(trouble: Trouble) -> None:
+    assert style_of(trouble) != style_of(Trouble.NONE)
 
 
 def test_a_reader_whose_program_takes_nothing_is_trouble() -> None:

@@ -28,14 +28,18 @@ T = TypeVar("T")
 AROUND = 4
 """Lines of a list that are no streams: title, an empty one, names of the columns, keys."""
 
-_STYLES = {
-    Trouble.DOWN: "bold red",
-    Trouble.LOST: "red",
-    Trouble.HELD: "yellow",
-    Trouble.WAITING: "yellow",
-    Trouble.SLOW: "yellow",
-    Trouble.NONE: "",
-}
+
+def style_of(trouble: Trouble) -> str:
+    """How a stream with this trouble is drawn: red where its data is not taken, or waits for somebody who is gone."""
+    match trouble:
+        case Trouble.DOWN | Trouble.FULL:
+            return "bold red"
+        case Trouble.LOST:
+            return "red"
+        case Trouble.HELD | Trouble.WAITING | Trouble.SLOW:
+            return "yellow"
+        case Trouble.NONE:
+            return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +255,7 @@ def _list(screen: Screen, found: Sequence[Row], width: int, height: int) -> list
     shown = [Text(f" {title}", "bold")]
     for row, line in zip(window, lines, strict=True):
         chosen = row.name == names[place]
-        style = f"{_STYLES[row.trouble]} reverse" if chosen else _STYLES[row.trouble]
+        style = f"{style_of(row.trouble)} reverse" if chosen else style_of(row.trouble)
         shown.append(Text(_sized(f">{line}", width) if chosen else f" {line}", style.strip()))
     return shown
 
