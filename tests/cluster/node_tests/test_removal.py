@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.harness import apiserver, node, removal
+from tests.cluster.harness.kubernetes import eventually
 from tests.cluster.harness.places import CACHE, LOGS
 from tests.cluster.harness.programs import running_with, started_at
 from tests.cluster.harness.removal import RemainsError
@@ -131,10 +132,10 @@ def test_an_api_server_whose_start_was_cut_off_is_ended(monkeypatch: pytest.Monk
     data = tmp_path / "api" / "standing" / "etcd"
     (program := tmp_path / "etcd").symlink_to(Path(sys.executable).resolve())
     waits = "import signal; signal.pause()"
-    pid = os.posix_spawn(program, [str(program), "-c", waits, f"--data-dir={data}"], os.environ)
-    try:
-        assert running_with(lambda words: words[0] == str(program)) == {pid: started_at(pid)}
+    with subprocess.Popen([program, "-c", waits, f"--data-dir={data}"]) as left:
+        # A process has no command line yet at the moment at which it has begun.
+        assert eventually(lambda: running_with(lambda words: words[0] == str(program))) == {
+            left.pid: started_at(left.pid)
+        }
         apiserver.down()
-        assert started_at(pid) is None
-    finally:
-        os.waitpid(pid, 0)
+        assert started_at(left.pid) is None
