@@ -30,9 +30,8 @@ TURN = {
 }  # fmt: skip
 """Messages a turn: some 0.3 to 0.5 seconds; less of P6, which reads 100 MB in a turn."""
 BATCHES = {"P1, 1 record a batch": 1, "P1, 16": 16, "P1, 256": 256, "P2": 0}
-STORED = {"P3": {"together": TOGETHER}, "P6": {"filled": 5_500}}
-"""One role each, whose stream is on disk; P6 reads what is in no memory, which the newest 64 MiB are."""
-ROLES = {"P3": "append", "P6": "pull"}
+STORED = {"P3": ("append", {"together": TOGETHER}), "P6": ("pull", {"filled": 5_500})}
+"""Measures of one role each, with a stream on disk. P6 reads none of the newest 64 MiB, which are in memory too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,8 @@ async def version(held: AsyncExitStack, checkout: Path, names: Sequence[str]) ->
         to = {"catalog": there["catalog"], "stream": stream}
         sender: Role | None = None
         if name in STORED:
-            receiver = play(ROLES[name], **to, batch=BATCH, **STORED[name])
+            function, more = STORED[name]
+            receiver = play(function, **to, batch=BATCH, **more)
         elif name in BATCHES:
             receiver, sender = play("receive", **to), play("send", **to, batch=BATCHES[name])
         else:

@@ -1,23 +1,23 @@
-"""Ports for what tests start: nothing else on the machine takes one, before what it is for has begun and after its end.
+"""Ports for what tests start; nothing else on the machine gets one, before the server starts or after it has ended.
 
-A port that was only free a moment ago belongs to whoever comes next, and then a test talks with a stranger: with the
-publisher of another test where it means a catalog that is away.
+A port that a test has only looked up can be given to another process at once. Then the test connects to that one: to a
+publisher of another test, where it expects a catalog that is away.
 """
 
 import random
 import socket
 
 FIRST, END = 20_000, 32_000
-"""Below those that Linux gives to clients and to whoever binds to port 0."""
+"""Below those that Linux gives to clients and to servers that bind to port 0."""
 
 _held: list[socket.socket] = []
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port at which nothing listens: who connects is refused until somebody binds to it, with SO_REUSEADDR.
+    """A port at which nothing listens: connections are refused until a server binds to it, with SO_REUSEADDR.
 
-    It stays reserved while this process lives. To look for it, a socket binds without SO_REUSEADDR, so that it meets
-    every other; then it has it, and never listens, so that one server at a time can bind to the same port.
+    It is reserved until this process ends, by a socket that is bound and never listens. That one binds without
+    SO_REUSEADDR, which fails where any other socket has the port, and sets it then: so one server can bind beside it.
     """
     while True:
         holder = socket.socket()

@@ -169,7 +169,7 @@ async def test_a_start_that_takes_long_is_no_success_and_pauses_grow(
 
 
 class Scripted:
-    """A process that computes as told in each window of time, and is ready in the last one."""
+    """A process that computes for so many seconds in each window of time, and is ready in the last one."""
 
     def __init__(self, *computes: float) -> None:
         self._computes = list(computes)
@@ -193,7 +193,7 @@ def waits(timeout: float, times: int, *computes: float) -> str:
 def test_a_process_that_gets_on_is_not_ended_before_it_is_ready() -> None:
     assert waits(20.0, 10, *[0.25] * 10) == "now"
     with pytest.raises(TimedOut, match="not ready within 40 s"):
-        waits(20.0, 10, 0.25, 0.1, 0.25)  # it stands still in the second window
+        waits(20.0, 10, 0.25, 0.1, 0.25)  # it computes too little in the second window
     with pytest.raises(TimedOut, match="not ready within 60 s"):
         waits(20.0, 3, *[5.0] * 10)
 

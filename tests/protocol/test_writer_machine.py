@@ -609,7 +609,7 @@ def test_what_waited_for_room_is_not_sent_behind_an_abort(wire_up):
 
 
 @pytest.mark.rule("E4")
-@pytest.mark.parametrize("breaks", [True, False], ids=["the connection breaks", "it stands"])
+@pytest.mark.parametrize("breaks", [True, False], ids=["the connection breaks", "it does not break"])
 def test_who_leaves_by_an_exception_waits_for_no_answer_that_cannot_come(breaks):
     """A leave overtakes an abort that waits for the catalog, and nothing is opened again where it took effect."""
     machine = WriterMachine("uid", TimeShape.parse("int"), "01", "w", 1, now=0.0)

@@ -108,7 +108,7 @@ def trace_headers() -> dict[str, str] | None:
 # ---- processing ----
 
 
-class Traced(Protocol):
+class TracedBatch(Protocol):
     """A batch, as its span sees it."""
 
     @property
@@ -121,7 +121,7 @@ class Traced(Protocol):
 
 
 @contextmanager
-def processing(stream: str, time: Time, batches: "Sequence[Traced]") -> Iterator[None]:
+def processing(stream: str, time: Time, batches: "Sequence[TracedBatch]") -> Iterator[None]:
     """The span and the current context in which an epoch is processed; nothing in a program that does not trace.
 
     It links to the span of each batch; where all batches are of one trace, it also has the first of these as its

@@ -6,7 +6,7 @@ of messages, every loss and every crash can be tried in one process, from a seed
 - `frontier`: which times can still come. A frontier is a set of times, none before another; it only moves forward.
 - `writer`: one session of one writer at all segments. It gives up no time before its appends there are acknowledged.
 - `publisher`: one segment. It logs what writers send, and derives the frontier from what they hold.
-- `log`: the events of a segment, and the state that stands for those that are gone.
+- `log`: the events of a segment, and the state that readers get in place of those that were removed.
 - `subscriber`: follows segments, joins their frontiers, and hands out epochs whole or says that they are aborted.
 - `relay`: a subscriber upstream and a publisher downstream, with the publisher's own numbers.
 - `topics`: which records somebody wants, kept at the sender.
