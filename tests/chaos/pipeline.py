@@ -253,11 +253,11 @@ class _Reader:
     def _save(self, cursor: epochal.Cursor) -> None:
         """Write down the cursor and its number, then replace the file: the next life writes which number it found."""
         self._saved += 1
-        self._recorder.write(
-            "save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.unreported_aborts)
-        )
+        text = cursor.to_json()
+        # From the text: actors run on clients of earlier versions, too, where the attribute has another name.
+        self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier), untold=json.loads(text)["untold"])
         beside = self._part.saved.with_suffix(".new")
-        beside.write_text(json.dumps({"n": self._saved, "cursor": cursor.to_json()}))
+        beside.write_text(json.dumps({"n": self._saved, "cursor": text}))
         os.replace(beside, self._part.saved)
 
     def _pace(self) -> float:
