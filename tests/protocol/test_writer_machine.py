@@ -55,6 +55,22 @@ def test_a_move_is_sent_once_the_appends_are_acknowledged(wire_up):
 
 
 @pytest.mark.rule("E1")
+@pytest.mark.parametrize("time", [4, 6], ids=["to before what is held", "to what is held"])
+def test_a_move_that_is_repeated_is_confirmed_once_the_first_one_has_taken_effect(wire_up, time):
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    writer.append("0", 5, b"a")
+    writer.hold_back("1")
+    first = writer.advance(6)
+    again = writer.advance(time)
+    assert lower(wiring, "1") == [0]
+    assert not {Moved(first), Moved(again)} & set(writer.told)
+    writer.let_through("1")
+    assert lower(wiring, "1") == [6]
+    assert writer.told[-2:] == [Moved(first), Moved(again)]
+
+
+@pytest.mark.rule("E1")
 def test_a_move_waits_for_an_append_before_it_whatever_becomes_of_those_behind_it(wire_up):
     wiring = wire_up(segments="012")
     writer = wiring.writer()

@@ -469,9 +469,9 @@ class Writer:
 
         What was appended before is whole. Sent once every earlier append is acknowledged; if one failed, raises that
         failure and moves nothing (E1). An `advance` that is done already, because all that is held is after `time`,
-        only waits for the appends: so a program that starts again can repeat its moves (E50). Raises `CapabilityError`
-        for a time that is neither at or after what is held, nor before all of it, `TimeShapeError`, and why the session
-        is over, as `append`.
+        only waits for what was asked before, so that a program that starts again can repeat its moves (E50). Raises
+        `CapabilityError` for a time that is neither at or after what is held, nor before all of it, `TimeShapeError`,
+        and why the session is over, as `append`.
         """
         await self._moved(lambda: self.session.machine.advance(self._encode_time(time), awaited=True))
 

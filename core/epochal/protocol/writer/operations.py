@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import joint
+from epochal.protocol.frontier import Antichain, joint
 from epochal.protocol.times import Time
 from epochal.protocol.writer.capabilities import Move, Moves
 from epochal.protocol.writer.effects import Failed, Moved, Send, WriterReport
@@ -166,6 +166,10 @@ class Operations:
 
     def _send_move(self, move: Move) -> None:
         held, how, whole = move.held, move.how, self._moves.sources.whole
+        if held is None and how is None and self._unconfirmed:
+            # Nothing changes, but the move that brought the writer here may not have taken effect yet. Its caller is
+            # answered when it has: the same is asked once more.
+            held = Antichain(move.capabilities)
         if held is not None:
             self.start(move.ticket, lambda op, name: m.Hold(op, name, tuple(held), whole))
         elif how is not None:
