@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tests.chaos.history import NEMESIS, Entry, Time
-from tests.chaos.story import Asked, Reader, Story, Told, reached, reaches
+from tests.chaos.story import Asked, Reader, Story, Told, Topics, common, reached, reaches, wanted
 
 HISTORY_TRUNCATED, WRITER_LOST = "history_truncated", "writer_lost"
 
@@ -37,6 +37,8 @@ def _invented(story: Story) -> Found:
                     append = story.appends.get(record)
                     if append is None or (append.time, append.segment, append.digest) != (epoch.time, segment, digest):
                         yield f"{reader} was given {record} at {epoch.time} in segment {segment}, not as it was written"
+                    elif not wanted(append, epoch.topics):
+                        yield f"{reader} was given {record} at {epoch.time}, of the topic {append.topic} (F8)"
 
 
 def _duplicate(story: Story) -> Found:
@@ -66,7 +68,7 @@ def _atomic(story: Story) -> Found:
         for epoch in reader.given:
             ids = set(epoch.ids)
             for append in story.at[epoch.time]:
-                if append.position and append.id not in ids:
+                if append.position and append.id not in ids and wanted(append, epoch.topics):
                     yield f"{reader} was given {epoch.time} without {append.id}, which was acknowledged"
                 if append.failed and append.id in ids:
                     yield f"{reader} was given {append.id} at {epoch.time}, which was refused"
@@ -75,12 +77,15 @@ def _atomic(story: Story) -> Found:
 
 
 def _same(story: Story) -> Found:
-    first: dict[Time, tuple[Reader, Told]] = {}
+    first: dict[Time, dict[Topics, tuple[Reader, Told]]] = defaultdict(dict)
     for reader in story.readers:
         for epoch in reader.given:
-            other, before = first.setdefault(epoch.time, (reader, epoch))
-            for record in sorted(set(epoch.ids) ^ set(before.ids)):
-                yield f"{other} and {reader} were given different epochs {epoch.time}: {record}"
+            first[epoch.time].setdefault(epoch.topics, (reader, epoch))
+            for other, before in first[epoch.time].values():
+                for record in sorted(set(epoch.ids) ^ set(before.ids)):
+                    append = story.appends.get(record)
+                    if append is None or (wanted(append, epoch.topics) and wanted(append, before.topics)):
+                        yield f"{other} and {reader} were given different epochs {epoch.time}: {record}"
 
 
 def _once(story: Story) -> Found:
@@ -153,7 +158,10 @@ def _whole(story: Story) -> Found:
                     yield f"{says}, and was told that it was aborted"
                 elif _is_through(reader, asked, time):
                     ids = {record for told in (*here, *known) for record in told.ids}
-                    for record in sorted(_there_was(story, time) - ids):
+                    # It may want fewer topics by now: then it gets only those, or nothing.
+                    promised = [told.topics for told in (*here, *known)] or [reader.always]
+                    topics = common(asked.topics, *promised)
+                    for record in sorted(_there_was(story, time, topics) - ids):
                         yield f"{says}, and was not given {record}"
 
 
@@ -170,10 +178,12 @@ def _is_through(reader: Reader, asked: Asked, time: Time) -> bool:
     return False
 
 
-def _there_was(story: Story, time: Time) -> set[str]:
-    """The records that are known to be in an epoch: those acknowledged, and those that any reader was given."""
+def _there_was(story: Story, time: Time, topics: Topics) -> set[str]:
+    """The records of these topics known to be in an epoch: those acknowledged, and those that any reader was given."""
     given = {record for reader in story.readers for told in reader.given if told.time == time for record in told.ids}
-    return given | story.acknowledged(time)
+    return {
+        record for record in given if record not in story.appends or wanted(story.appends[record], topics)
+    } | story.acknowledged(time, topics)
 
 
 def _silent(story: Story) -> Found:
@@ -181,12 +191,12 @@ def _silent(story: Story) -> Found:
     for reader in story.readers:
         known = {told.time for told in reader.kept}
         late = reader.at_the_beginning() if reader.entries[0].data["since"] is None else -1.0
-        for time in sorted(set(story.at) - known):
+        for time in sorted(set(filter(reader.wants, story.at)) - known):
             # What the last saved cursor has passed, the application has got, except the aborts that the cursor lists
             # because they are still to be reported. After that cursor a kill may have taken what was handed over.
             last = reader.saves[-1] if reader.saves else None
             passed = reader.ended or (last and not reached(last.frontier, time) and time not in last.untold)
-            seen = passed and story.acknowledged(time) and story.begun(time) > late
+            seen = passed and story.acknowledged(time, reader.always) and story.begun(time) > late
             if seen and not story.missed_by_a_gap(reader, time):
                 yield f"{reader} was neither given {time} nor told why"
 

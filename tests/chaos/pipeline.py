@@ -165,9 +165,10 @@ class _Writing:
     async def _leave(self, writer: epochal.Writer, to: int | None) -> None:
         """Leave. If that raises, no outcome is written: it may have reached some of the publishers."""
         self._moves += 1
-        self._recorder.write("leave", Phase.INVOKE, n=self._moves, to=to)
+        held = times(() if to is None else (to,))
+        self._recorder.write("leave", Phase.INVOKE, n=self._moves, held=held)
         await (writer.finish() if to is None else writer.advance(to))
-        self._recorder.write("leave", Phase.OK, n=self._moves, to=to)
+        self._recorder.write("leave", Phase.OK, n=self._moves)
 
     async def _abort(self, writer: epochal.Writer, time: int) -> None:
         self._recorder.write("abort", Phase.INVOKE, time=time)

@@ -19,6 +19,10 @@ NO_FAULT = ("over", "stored", "lost", "spared", "stalled")
 """What the nemesis writes down without having done anything. The fields of an entry say whom it concerns, and how."""
 
 
+Topics = frozenset[str] | None
+"""The topics that something is about; None for all."""
+
+
 @dataclass(slots=True)
 class Append:
     """One record that a writer asked for. `position` is (segment, incarnation, seq) once it was acknowledged.
@@ -34,6 +38,7 @@ class Append:
     segment: str
     digest: int
     batch: tuple[str, ...]
+    topic: str
     invoked: float
     done: float | None = None
     position: tuple[str, int, int] | None = None
@@ -44,18 +49,18 @@ class Append:
 
 @dataclass(slots=True)
 class Leave:
-    """A call that released every time that `to` does not reach (None: all times)."""
+    """A call that released every time that `held` does not reach (empty: all times)."""
 
     writer: str
     life: int
-    to: Time | None
+    held: tuple[Time, ...]
     invoked: float
     done: float | None = None
     failed: bool = False
 
     def leaves(self, time: Time) -> bool:
         """Whether `time` cannot be written to after it."""
-        return not self.failed and (self.to is None or not reaches(self.to, time))
+        return not self.failed and not reached(self.held, time)
 
 
 @dataclass(slots=True)
@@ -71,6 +76,8 @@ class Told:
     time: Time
     frontier: tuple[Time, ...]
     parts: dict[str, list[tuple[str, int]]] | None
+    topics: Topics = None
+    """What it must hold all of, and nothing else."""
 
     @property
     def ids(self) -> list[str]:
@@ -86,6 +93,8 @@ class Asked:
     stay: int
     frontier: tuple[Time, ...]
     whole: tuple[Time, ...]
+    topics: Topics = None
+    """The topics that this is said of."""
 
 
 class Saved(NamedTuple):
@@ -110,6 +119,10 @@ class Reader:
     kept: list[Told] = field(default_factory=list)
     saves: list[Saved] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    truncated: list[float] = field(default_factory=list)
+    """When it learned that its publisher no longer retained what came next for it."""
+    always: Topics = None
+    """What it has wanted all the time, and was promised whole."""
     ended: bool = False
 
     def __str__(self) -> str:
@@ -120,9 +133,30 @@ class Reader:
         """The complete epochs that it was given, without the aborted ones."""
         return [told for told in self.told if told.parts is not None]
 
+    def wants(self, time: Time) -> bool:
+        """Whether it asked for `time`: a reader may begin at some times, and then asks for what these reach."""
+        join = self.entries[0]
+        return "times" not in join.data or reached(join.times("times"), time)
+
     def at_the_beginning(self) -> float:
         """When the first subscription was ready; if it never was, when it was asked for."""
         return next((entry.at for entry in self.entries if entry.op == "ready"), self.entries[0].at)
+
+
+def topics_of(entry: Entry) -> Topics:
+    """The topics that an entry is about."""
+    return frozenset(entry.data["topics"]) if "topics" in entry.data else None
+
+
+def common(*each: Topics) -> Topics:
+    """The topics that are among all of these."""
+    named = [topics for topics in each if topics is not None]
+    return frozenset.intersection(*named) if named else None
+
+
+def wanted(append: Append, topics: Topics) -> bool:
+    """Whether a record is of these topics."""
+    return topics is None or append.topic in topics
 
 
 class Loss(NamedTuple):
@@ -241,7 +275,7 @@ class Story:
                 orders[key] += 1
                 append = Append(
                     record, *key, orders[key], entry.time(), data["segment"], data["digests"][index],
-                    tuple(data["ids"]), entry.at,
+                    tuple(data["ids"]), data.get("topic", ""), entry.at,
                 )  # fmt: skip
                 self.appends[record] = append
                 self.at[append.time].append(append)
@@ -257,8 +291,7 @@ class Story:
     def _leave(self, entry: Entry, moves: dict[tuple[str, int, int], Leave]) -> None:
         key = (entry.actor, entry.life, entry.data["n"])
         if entry.phase is Phase.INVOKE:
-            to = None if entry.data["to"] is None else entry.time("to")
-            moves[key] = Leave(*key[:2], to, entry.at)
+            moves[key] = Leave(*key[:2], entry.times("held"), entry.at)
             self.leaves.append(moves[key])
         elif key in moves:
             moves[key].failed, moves[key].done = entry.phase is Phase.FAIL, entry.at
@@ -286,7 +319,7 @@ class Story:
             elif entry.op in ("epoch", "aborted"):
                 parts = entry.data.get("parts")
                 parts = None if parts is None else {name: [(r, d) for r, d in part] for name, part in parts.items()}
-                told = Told(entry.at, stay, joined, entry.time(), entry.times("frontier"), parts)
+                told = Told(entry.at, stay, joined, entry.time(), entry.times("frontier"), parts, topics_of(entry))
                 reader.told.append(told)
                 reader.kept.append(told)
             elif entry.op == "save":
@@ -294,13 +327,18 @@ class Story:
                 reader.saves.append(Saved(entry.at, entry.times("frontier"), untold))
                 saved[entry.data["n"]] = (len(reader.kept), len(reader.saves))
             elif entry.op == "whole":
-                reader.asked.append(Asked(entry.at, stay, entry.times("frontier"), entry.times("times")))
+                asked = Asked(entry.at, stay, entry.times("frontier"), entry.times("times"), topics_of(entry))
+                reader.asked.append(asked)
+            elif entry.op == "always":
+                reader.always = topics_of(entry)
+            elif entry.op == "truncated":
+                reader.truncated.append(entry.at)
             elif entry.op == "end":
                 reader.ended = True
 
-    def acknowledged(self, time: Time) -> set[str]:
-        """The records at a time that were acknowledged."""
-        return {append.id for append in self.at[time] if append.position is not None}
+    def acknowledged(self, time: Time, topics: Topics = None) -> set[str]:
+        """The records of these topics at a time that were acknowledged."""
+        return {append.id for append in self.at[time] if append.position is not None and wanted(append, topics)}
 
     def missed_by_a_gap(self, reader: Reader, time: Time) -> bool:
         """Whether a reader may miss `time` without a report: it was under way where the reader joined (E15, E17).
@@ -313,7 +351,7 @@ class Story:
         begun = self.begun(time)
         through = next((saved.at for saved in reader.saves if not reached(saved.frontier, time)), NEVER)
         joined = reader.entries[0].at
-        return any(
+        return any(begun <= at for at in reader.truncated) or any(
             begun <= self._back_by(reader, loss) or (loss.at < joined and self._went_with(loss, time))
             for loss in self.losses
             if loss.at <= through

@@ -40,9 +40,9 @@ def good() -> History:
                     add(writer, "append", Phase.OK, **fields, position=[1, seqs[segment]])
                     seqs[segment] += 1
                     parts[segment].append([record, part])
-            to = time + 1 if time < EPOCHS - 1 else None
-            add(writer, "leave", Phase.INVOKE, n=time, to=to)
-            add(writer, "leave", Phase.OK, n=time, to=to)
+            held = [time + 1] if time < EPOCHS - 1 else []
+            add(writer, "leave", Phase.INVOKE, n=time, held=held)
+            add(writer, "leave", Phase.OK, n=time, held=held)
         frontier = [time + 1] if time < EPOCHS - 1 else []
         for reader in READERS:
             life = int(reader == "s2" and time >= 2)
@@ -512,9 +512,9 @@ def test_a_lost_writer_aborts_what_it_appended_at_and_has_not_left(cause: str, n
     for at, found in ((first - 0.5, {"causeless"}), (left - 0.5, set()), (left + 0.5, {"causeless"})):
         assert rules(with_entries(history, entry._replace(at=at))) == found, at
     lost = entry._replace(at=left - 0.5)
-    moved = [Entry(left - 0.8, writer, 0, "leave", phase, {"n": 90, "to": n}) for phase in (Phase.INVOKE, Phase.OK)]
+    moved = [Entry(left - 0.8, writer, 0, "leave", phase, {"n": 90, "held": [n]}) for phase in (Phase.INVOKE, Phase.OK)]
     assert rules(with_entries(history, *moved, lost)) == set(), "it did not leave that epoch"
-    before = [Entry(0.1, writer, 0, "leave", phase, {"n": 91, "to": n + 1}) for phase in (Phase.INVOKE, Phase.OK)]
+    before = [Entry(0.1, writer, 0, "leave", phase, {"n": 91, "held": [n + 1]}) for phase in (Phase.INVOKE, Phase.OK)]
     assert rules(with_entries(history, *before, lost)) == set(), "it was given it again"
 
 
@@ -633,21 +633,21 @@ def given_up_in_silence() -> History:
     add(0.0, "s1", "join", since="start")
     add(5.0, "w1", "append", Phase.INVOKE, **lost)
     add(5.6, "w1", "error", code="writer_lost", text="nothing was heard of writer 'w1' for 3 s")
-    add(5.7, "w1", "leave", Phase.INVOKE, n=1, to=1)
+    add(5.7, "w1", "leave", Phase.INVOKE, n=1, held=[1])
     add(5.8, "s1", "ready", frontier=[0])
-    add(5.9, "w1", "leave", Phase.OK, n=1, to=1)
+    add(5.9, "w1", "leave", Phase.OK, n=1, held=[1])
     add(6.0, "w1", "append", Phase.INVOKE, **one)
     add(6.1, "w2", "append", Phase.INVOKE, **other)
     add(6.2, "w1", "append", Phase.OK, **one, position=[1, 0])
     add(6.3, "w2", "append", Phase.OK, **other, position=[1, 1])
-    add(6.4, "w2", "leave", Phase.INVOKE, n=1, to=None)
-    add(6.5, "w2", "leave", Phase.OK, n=1, to=None)
+    add(6.4, "w2", "leave", Phase.INVOKE, n=1, held=[])
+    add(6.5, "w2", "leave", Phase.OK, n=1, held=[])
     add(6.6, "s1", "aborted", time=0, frontier=[1])
     add(6.7, "s1", "save", n=1, frontier=[1])
     add(6.8, NEMESIS, "interrupt reader", target="b1")
     add(6.9, NEMESIS, "over")
-    add(7.0, "w1", "leave", Phase.INVOKE, n=2, to=None)
-    add(7.1, "w1", "leave", Phase.OK, n=2, to=None)
+    add(7.0, "w1", "leave", Phase.INVOKE, n=2, held=[])
+    add(7.1, "w1", "leave", Phase.OK, n=2, held=[])
     add(7.2, "s1", "epoch", time=1, frontier=[], parts={"0": [["w1/1", 2]]})
     add(7.3, "s1", "save", n=2, frontier=[])
     add(7.4, "s1", "end", frontier=[])
@@ -833,11 +833,11 @@ def test_neither_of_two_times_without_an_order_is_late() -> None:
         fields: dict[str, Any] = {"ids": [f"w1/{number}"], "digests": [0], "segment": "0", "time": time}
         add("w1", "append", Phase.INVOKE, **fields)
         add("w1", "append", Phase.OK, **fields, position=[1, number])
-    add("w1", "leave", Phase.INVOKE, n=0, to=[1, 0])
+    add("w1", "leave", Phase.INVOKE, n=0, held=[[1, 0]])
     add("s1", "epoch", time=[0, 1], frontier=[[1, 0]], parts={"0": [["w1/0", 0]]})
     add("s1", "whole", frontier=[[1, 0]], times=[[0, 1]])
     add("s1", "save", n=1, frontier=[[1, 0]])
-    add("w1", "leave", Phase.INVOKE, n=1, to=None)
+    add("w1", "leave", Phase.INVOKE, n=1, held=[])
     add("s1", "epoch", time=[1, 0], frontier=[], parts={"0": [["w1/1", 0]]})
     add("s1", "save", n=2, frontier=[])
     add("s1", "end", frontier=[])
@@ -857,3 +857,72 @@ def test_a_fault_is_found_however_actors_interleave(order: list[int], where: int
     renamed: dict[str, str] = dict(zip(READERS, data.draw(st.permutations(READERS)), strict=True))
     history = [entry._replace(actor=renamed.get(entry.actor, entry.actor)) for entry in history]
     assert rule in rules(history)
+
+
+# ---- what only some readers have: topics, a beginning at some times, history that is no longer retained ----
+
+
+def by_topic() -> History:
+    """Part 0 of each writer has the topic `a`, part 1 has `b`; s1 wants `a` only."""
+    history = good()
+    for index, entry in enumerate(history):
+        if entry.op == "append":
+            change(history, index, topic="ab"[entry.data["digests"][0]])
+        elif entry.actor == "s1" and entry.op == "epoch":
+            parts = {name: [pair for pair in part if not pair[1]] for name, part in entry.data["parts"].items()}
+            change(history, index, parts=parts, topics=["a"])
+        elif entry.actor == "s1" and entry.op == "whole":
+            change(history, index, topics=["a"])
+        elif entry.actor == "s1" and entry.op == "join":
+            history[index + 1 : index + 1] = [entry._replace(op="always", data={"topics": ["a"]})]
+    return history
+
+
+def test_a_reader_of_some_topics_is_given_all_of_them_and_nothing_else() -> None:
+    assert check(by_topic()) == []
+    history = by_topic()
+    del parts_of(history, place(history, "s1", "epoch", skip=2))["0"][0]
+    assert rules(history) == {"atomic", "same", "whole"}
+    history = by_topic()
+    parts_of(history, place(history, "s1", "epoch", skip=2))["0"].append(["w1/2/0/1", 1])
+    assert rules(history) == {"invented"}
+    history = by_topic()
+    silently_skipped(history, 2)
+    assert "silent" in rules(history)
+
+
+def test_a_reader_is_not_owed_an_epoch_without_records_of_its_topics() -> None:
+    history = by_topic()
+    for index, entry in enumerate(history):
+        if entry.op == "append" and entry.data["time"] == 2:
+            change(history, index, topic="b")
+    at = place(history, "s1", "epoch", skip=2)
+    del history[at]
+    assert check(history) == []
+    change(history, place(history, "s1", "always"), topics=["a", "b"])
+    assert "silent" in rules(history)
+
+
+def test_a_reader_that_wanted_more_when_it_saw_an_epoch_whole_gets_what_it_wants_now() -> None:
+    history = by_topic()
+    change(history, place(history, "s1", "whole", skip=2), topics=["a", "b"])
+    assert check(history) == []
+
+
+def test_a_reader_that_begins_at_some_times_is_owed_what_they_reach() -> None:
+    history = good()
+    silently_skipped(history, 0)
+    assert "silent" in rules(history)
+    change(history, place(history, "s1", "join"), times=[1])
+    assert check(history) == []
+    silently_skipped(history, 1)
+    assert "silent" in rules(history)
+
+
+def test_what_is_no_longer_retained_may_be_missed_once_the_reader_has_learned_so() -> None:
+    history = good()
+    silently_skipped(history, 1)
+    at = history[place(history, "s1", "save", skip=1)].at
+    learned = Entry(at, "s1", 0, "truncated", Phase.INFO, {})
+    assert check(with_entries(history, learned)) == []
+    assert "silent" in rules(with_entries(history, learned._replace(at=0.5))), "it had not begun"

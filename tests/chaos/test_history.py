@@ -61,7 +61,7 @@ async def test_a_loop_that_was_late_is_written_down(tmp_path: Path, monkeypatch:
 
 
 def test_an_entry_is_one_line_and_comes_back() -> None:
-    entry = Entry(1.5, "w1", 0, "leave", Phase.OK, {"to": [1, 2], "n": 7})
+    entry = Entry(1.5, "w1", 0, "leave", Phase.OK, {"held": [[1, 2]], "n": 7})
     assert Entry.from_json(entry.to_json()) == entry
     assert "\n" not in entry.to_json()
 

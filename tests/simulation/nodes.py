@@ -179,6 +179,7 @@ class Node:
     def _forget(self, grant: Grant) -> Grant:
         """The log is lost with its volume; or the last publisher was of a version that recorded no horizon."""
         self.world.note(f"segment {self.segment}: nothing is known of the last incarnation")
+        self.world.history.lost(self.segment)
         if self._disk is not None:
             self.world.count("volumes lost")
             self._disk.lose()
@@ -214,6 +215,9 @@ class Node:
                     self.oracle.counted(self.segment, self._owners[effect.peer][0])
         if self._disk is not None and machine:
             self._disk.crash()
+        self.world.history.fault("kill", self.segment)
+        if self._disk is None or (machine and self.scenario.interval):
+            self.world.history.lost(self.segment)
         self._end(back_after)
         self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
 
@@ -232,6 +236,7 @@ class Node:
     def drain(self) -> None:
         """Take nothing more of writers, and abort what can never complete (fault 60)."""
         self.draining = self._reporting.draining = True
+        self.world.history.fault("stop", self.segment)
         self.publisher.drain()
         self._pump()
 
@@ -262,6 +267,8 @@ class Node:
         self.world.count("stops")
         if self._disk is not None:
             self._disk.close()
+        else:
+            self.world.history.lost(self.segment)
         self._end(back_after)
         self.world.note(f"segment {self.segment}: stops in order, back after {back_after:.2f} s")
 

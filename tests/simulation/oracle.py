@@ -36,6 +36,11 @@ def meta_of(payload: bytes) -> m.Meta | None:
     return m.Meta(trace, published=crc)
 
 
+def digest_of(payload: bytes) -> int:
+    """A checksum, which shows that a record arrived as it was sent."""
+    return zlib.crc32(payload)
+
+
 def topic_of(payload: bytes) -> bytes:
     """The topic of the batch with that payload: made from it, too."""
     return TOPICS[zlib.crc32(payload) // 7 % len(TOPICS)]
@@ -312,6 +317,11 @@ class Oracle:
             and (lost.is_aborted(time) or not reached(lost.lower, time))
             for lost, log in self._unrecorded
         )
+
+    @property
+    def forgot(self) -> bool:
+        """Whether a life was lost of which nothing is recorded: then no epoch that it had is promised to anyone."""
+        return bool(self._unrecorded)
 
     @property
     def enough_opened(self) -> bool:

@@ -5,10 +5,11 @@ The simulated counterpart of the client's subscription: two connections and a `F
 """
 
 from copy import deepcopy
+from typing import Any
 
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
-from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
+from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, digest_of, meta_of, topic_of
 from tests.simulation.order import at_most, maximal, reached
 from tests.simulation.relays import RelayNode, Server
 from tests.simulation.scenario import Scenario
@@ -94,9 +95,13 @@ class Life:
         else:
             self.machine.only_events()
         self.ended = False
+        self._is_known_ready = False
         memory.lives += 1
+        self._joins(cursor)
         self._frontier: Times | None = None if cursor is None else frozenset(cursor.frontier)
         self._frontier_told: Times | None = None
+        bottom = scenario.time_shape.bottom
+        self._heard_frontier = frozenset([bottom]) if self._frontier is None else self._frontier
         self._arrived_at: dict[Time, set[bytes]] = {}
         """Every payload that arrived, whatever the machine makes of it."""
         self._incarnations = {} if cursor is None else {name: at.incarnation for name, at in cursor.positions.items()}
@@ -109,6 +114,46 @@ class Life:
         origin = EpochQuery(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
         self.links = [Link(self, name, origin if cursor is None else cursor.positions[name]) for name in scenario.names]
         world.after(TICK, self._ticks)
+
+    # ---- the history, which the checker of real processes judges ----
+
+    def _writes(self, op: str, /, **data: Any) -> None:
+        """Write down what the application knows, unless it also takes epochs in part."""
+        if self.memory.partial:
+            return
+        self.world.history.write(self.memory.name, self.memory.lives, op, **data)
+
+    def _writes_always(self) -> None:
+        self._writes("always", topics=_named(self.memory.always))
+
+    def _writes_epoch(self, time: Time, frontier: Times, payloads: dict[str, list[bytes]]) -> None:
+        parts = {name: [(each.decode(), digest_of(each)) for each in part] for name, part in payloads.items()}
+        topics = _named(self.memory.given_topics.get(time, ALL))
+        self._writes("epoch", time=time, frontier=tuple(frontier), parts=parts, topics=topics)
+
+    def _joins(self, cursor: Cursor | None) -> None:
+        memory = self.memory
+        if cursor is not None:
+            self._writes("join", since="cursor", n=memory.saves)
+        else:
+            # Where history is dropped, what is there begins anywhere.
+            since = "start" if memory.start and not self.scenario.forgets else None
+            times = memory.wanted or [self.scenario.time_shape.bottom]
+            self._writes("join", since=since, times=times)
+            self._writes_always()
+
+    @property
+    def _known_frontier(self) -> Times:
+        """The frontier as far as the application knows it."""
+        return frozenset(self.machine.frontier) if self.memory.reads_epochs else self._heard_frontier
+
+    def save(self) -> Cursor:
+        """Where to go on after a crash."""
+        cursor = self.machine.cursor()
+        self.memory.saves += 1
+        untold = tuple(cursor.unreported_aborts)
+        self._writes("save", n=self.memory.saves, frontier=tuple(cursor.frontier), untold=untold)
+        return cursor
 
     # ---- topics ----
 
@@ -127,6 +172,7 @@ class Life:
             return
         self.widenings, carried = before.resumed(topics, ALL, memory.topics)
         memory.always &= self.widenings.always(carried)
+        self._writes_always()
         self.widenings.change(carried, memory.topics)
 
     def change(self, topics: Topics) -> None:
@@ -135,6 +181,7 @@ class Life:
         self.world.count("changed")
         self.world.note(f"{memory.name}: wants {sorted(topics)}")
         memory.topics, memory.always = topics, memory.always & topics
+        self._writes_always()
         if not memory.partial:
             before = self.widenings.change(before, topics)
             if not topics <= before:
@@ -213,6 +260,8 @@ class Life:
         if began.gap:
             self._judge_gap(segment, before, began.incarnation)
             self.world.count("gaps")
+            if self.scenario.forgets:
+                self._writes("truncated")
             self.memory.torn |= self._under_way()
         if began.incarnation < self._incarnations.get(segment, 0):
             known = self._incarnations[segment]
@@ -284,6 +333,9 @@ class Life:
         frontier = self.machine.frontier
         if frontier is not self._seen:
             self._seen, told = frontier, frozenset(frontier)
+            if not self._is_known_ready:
+                self._is_known_ready = True
+                self._writes("ready", **({"frontier": tuple(told)} if self.memory.reads_epochs else {}))
             if self._frontier is not None:
                 self._judge_frontier(self._frontier, told)
             self._frontier = told
@@ -315,8 +367,15 @@ class Life:
                 seen.update(*payloads.values())
         passed = (topics for frontier, topics in self._before_changes if not reached(frontier, time))
         topics = next(passed, self.memory.topics)
+        if self.memory.reads_epochs:
+            self._writes("whole", frontier=tuple(self.machine.frontier), times=[time], topics=_named(topics))
         kept = frozenset(payload for payload in seen if topic_of(payload) in topics)
         self.memory.claims.append(Claim(time, kept, self.world.now, self.memory.lives, topics))
+
+    def ends(self) -> None:
+        """The run is over."""
+        if self.machine.complete:
+            self._writes("end", frontier=())
 
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
         """A link asked for the events after `position`, and got an error that no retry mends."""
@@ -393,8 +452,10 @@ class Life:
         self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
         if any(time == before for before, _ in memory.yields) or time in memory.aborted:
             raise Violation(f"E16: {memory.name} gets the report of epoch {time!r} twice")
+        frontier = self._known_frontier
         if isinstance(epoch, EpochWasAborted):
             memory.aborted.add(time)
+            self._writes("aborted", time=time, frontier=tuple(frontier))
             return
         if any(at_most(time, before) for before, _ in memory.yields):
             raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
@@ -404,6 +465,7 @@ class Life:
         for segment, data in epoch.batches:
             self._judge_meta(data)
             payloads.setdefault(segment, []).append(data.payload)
+        self._writes_epoch(time, frontier, payloads)
         memory.yields.append((time, payloads))
 
     def _arrived(self, arrived: Arrived) -> None:
@@ -422,7 +484,7 @@ class Life:
     def _frontier_moved(self, frontier: Times) -> None:
         if self._frontier_told is not None:
             self._judge_frontier(self._frontier_told, frontier)
-        self._frontier_told = frontier
+        self._frontier_told = self._heard_frontier = frontier
         for time in sorted(time for time in self._gathered if not reached(frontier, time)):
             payloads = self._gathered.pop(time)
             if self.memory.partial:
@@ -431,6 +493,7 @@ class Life:
                 raise Violation(f"E16: {self.memory.name} is given epoch {time!r} twice")
             self.memory.given_topics[time] = self.widenings.whole_in(time, self.memory.topics)
             self.memory.yields.append((time, payloads))
+            self._writes_epoch(time, frontier, payloads)
 
 
 class Link:
@@ -644,7 +707,7 @@ class Reader:
 
     def _store(self) -> None:
         memory = self.memory
-        cursor = self.life.machine.cursor().to_json()
+        cursor = self.life.save().to_json()
         topics = deepcopy(self.life.widenings), memory.topics
         self._stored = cursor, list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins), topics
 
@@ -696,6 +759,11 @@ class Reader:
             self.memory.frontier = frozenset(self.life.machine.frontier)
             for time in sorted(self.oracle.at):
                 self.life.claim(time)
+            self.life.ends()
+
+
+def _named(topics: Topics) -> list[str]:
+    return sorted(topic.decode() for topic in topics)
 
 
 def _shifted(time: Time, by: int) -> Time:

@@ -342,6 +342,19 @@ class _Run:
         for reader in self.readers:
             reader.settle()
             check_memory(self.oracle, reader.memory)
+        if not self.oracle.forgot:
+            self._judge_history()
+
+    def _judge_history(self) -> None:
+        """What was under way at the end counts, too."""
+        history = self.world.history
+        for node in self.nodes.values():
+            if node.draining and node.up and not self.scenario.durable:
+                history.lost(node.segment)  # it has aborted what it will not keep
+        for writer in self.writers:
+            if any(process.hung for process in writer.processes):
+                history.fault("kill", writer.name)  # it may have been given up, and does not wake to learn of that
+        history.judge()
 
     def _report(self) -> Report:
         counts, memories = self.world.counts, [reader.memory for reader in self.readers]

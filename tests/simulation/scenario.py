@@ -108,6 +108,11 @@ class Scenario:
         return self.whole_filter and not self.hello_entries
 
     @property
+    def forgets(self) -> bool:
+        """Whether publishers drop history that is too old, or too much."""
+        return self.retention_bytes < 1 << 30 or self.retention_age < 3600
+
+    @property
     def names(self) -> list[str]:
         """The ids of the segments."""
         return [str(number) for number in range(self.segments)]

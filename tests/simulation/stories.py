@@ -73,5 +73,7 @@ class Memory:
     given_topics: dict[Time, Topics] = field(default_factory=dict)
     """Epoch -> the topics that it must have whole; it must have none of others."""
     lives: int = 0
+    saves: int = 0
+    """How many cursors it stored."""
     frontier: Times | None = None
     """The last frontier that was reported to it; None if it ended before, or was not ready then."""

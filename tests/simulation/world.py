@@ -9,6 +9,8 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
+from tests.simulation.history import History
+
 Act = Callable[[], object]
 
 
@@ -20,6 +22,8 @@ class World:
         self.now = 0.0
         self.calm = False
         """Whether faults have stopped."""
+        self.history = History(lambda: self.now)
+        """What applications did and saw, and what was done to them and to the publishers."""
         self.counts = Counter[str]()
         """How often what has happened, so that a test can see that it was tried."""
         self._queue: list[tuple[float, int, Act]] = []

@@ -5,6 +5,7 @@ The simulated counterpart of the client's writer: connections around a `WriterMa
 
 from collections.abc import Callable
 
+from tests.chaos.history import Phase
 from tests.simulation.catalog import Catalog
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
@@ -13,7 +14,15 @@ from tests.simulation.order import reached
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
-from epochal.errors import CapabilityError, EpochalError, NoPublisher, StreamComplete, StreamGone
+from epochal.errors import (
+    CapabilityError,
+    EpochAbortedError,
+    EpochalError,
+    NoPublisher,
+    StreamComplete,
+    StreamGone,
+    WriterClosed,
+)
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.times import Time
@@ -39,6 +48,8 @@ class Process:
         self._oracle = oracle
         self._connections: dict[str, Connection] = {}
         self._appends: dict[int, Asked] = {}
+        self._moves: dict[int, int] = {}
+        """Ticket of a move -> its number in the history."""
         self._leaving = 0
         self._leave_failed = False
         self._incarnations: dict[str, int] = {}
@@ -155,17 +166,28 @@ class Process:
                 self.told.held = frozenset(told.held)
                 for time in self.machine.pending_epochs:
                     if self.machine.held.less_equal(time) and self.world.chance(0.3):
-                        self._try(lambda time=time: self.machine.abort(time))  # type: ignore[misc]
+                        self._ask_abort(time)
             case Acked():
                 self._acked(told)
-            case Moved(ticket) if ticket == self._leaving:
-                self.finished = self._how is m.Leaving.FINISH
+            case Moved(ticket):
+                if ticket == self._leaving:
+                    self.finished = self._how is m.Leaving.FINISH
+                if ticket in self._moves:
+                    self.world.history.left(*self._identity, self._moves.pop(ticket))
             case Failed():
                 self._failed(told)
-            case Over() if isinstance(told.error, StreamComplete):
-                self.finished = True
-            case Over() if isinstance(told.error, StreamGone | NoPublisher):
-                raise Violation(f"E48: {self.name} ends, and the stream is there: {told.error}")
+            case Over():
+                self._error(told.error)
+                self.finished = self.finished or isinstance(told.error, StreamComplete)
+                if isinstance(told.error, StreamGone | NoPublisher):
+                    raise Violation(f"E48: {self.name} ends, and the stream is there: {told.error}")
+
+    @property
+    def _identity(self) -> tuple[str, int]:
+        return self.told.writer, self.told.number
+
+    def _error(self, error: EpochalError) -> None:
+        self.world.history.write(*self._identity, "error", code=error.code, text=str(error))
 
     def _acked(self, acked: Acked) -> None:
         asked, incarnation = self._appends.pop(acked.ticket), acked.position.incarnation
@@ -173,12 +195,15 @@ class Process:
             raise Violation(f"E12: {self.name} believes incarnation {incarnation} of {asked.segment} after a later one")
         self._incarnations[asked.segment] = incarnation
         self._oracle.acknowledged(asked, incarnation)
+        self.world.history.append(asked, Phase.OK, position=[incarnation, acked.position.seq])
 
     def _failed(self, failed: Failed) -> None:
         self._leave_failed = self._leave_failed or failed.ticket == self._leaving
         asked = self._appends.pop(failed.ticket, None)
         if asked is not None:
             asked.outcome = Outcome.FAILED
+            if isinstance(failed.error, EpochAbortedError | CapabilityError):
+                self.world.history.append(asked, Phase.FAIL, code=failed.error.code)
             judged = not self.told.aborted_all
             if isinstance(failed.error, CapabilityError) and judged:
                 raise Violation(f"E5: a publisher refused what the writer took for allowed: {failed.error}")
@@ -230,6 +255,7 @@ class Process:
         asked = Asked(payload, session, segment, time, session.order)
         if self._try(ask):
             self._oracle.asked(asked)
+            self.world.history.append(asked, Phase.INVOKE)
 
     def _advance(self) -> None:
         random = self.world.random
@@ -251,7 +277,11 @@ class Process:
     def _abort(self) -> None:
         if self.told.appends:
             time = self.told.appends[-1].time
-            self._try(lambda: self.machine.abort(time))
+            self._ask_abort(time)
+
+    def _ask_abort(self, time: Time) -> None:
+        self.world.history.write(*self._identity, "abort", Phase.INVOKE, time=time)
+        self._try(lambda: self.machine.abort(time))
 
     def _raise_failure(self) -> None:
         self._try(self.machine.raise_failure)
@@ -263,12 +293,17 @@ class Process:
         if how is not m.Leaving.ABORT:
             self._raise_failure()
 
-        def ask() -> None:
+        def ask() -> int:
             self._leaving = self.machine.leave(how, awaited=True)
+            return self._leaving
 
         self._how, self._leave_failed = how, False
         self.told.aborted_all = how is m.Leaving.ABORT
-        self._move(ask)
+        if how is m.Leaving.ABORT:
+            self._error(WriterClosed("left by an exception"))
+            self._try(ask)
+        else:
+            self._move(ask, leaves=True)
         self.pump()
 
     def retry_leave(self) -> None:
@@ -276,10 +311,13 @@ class Process:
         if self._leaving and self.running and self.machine.outstanding == 0 and self._leave_failed:
             self._leaving = 0
 
-    def _move(self, ask: Callable[[], object]) -> None:
-        """Change what is held, after all appends so far."""
+    def _move(self, ask: Callable[[], int], *, leaves: bool = False) -> None:
+        """Change what is held, after all appends so far; or hold nothing any more."""
         self.told.order += 1
-        self._try(ask)
+        tickets: list[int] = []
+        if self._try(lambda: tickets.append(ask())):
+            held = () if leaves else tuple(self.machine.held)
+            self._moves[tickets[0]] = self.world.history.leave(*self._identity, held)
 
     def hurry(self, until: float) -> None:
         """Move on every `HURRY` seconds, faster than the catalog can record it; now and then append something."""
@@ -304,6 +342,7 @@ class Process:
         """Vanish; publishers hear nothing more."""
         self.dead = True
         self.world.note(f"{self.name}: dies")
+        self.world.history.fault("kill", self.told.writer)
         for connection in self._connections.values():
             connection.on_client = lambda frames: None
             connection.on_lost = lambda: None
