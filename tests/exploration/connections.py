@@ -412,7 +412,7 @@ _NOT_OF_A_FILTER = frozenset(("_times", "_whole", "_joined_at", "_may_change_at"
 
 def follower_key(follower: Follower, names: Names) -> Hashable:
     """Equal for followers that do the same from now on."""
-    pulls, snapshot = not follower.live and follower._phase == "pulling", follower._snapshot
+    pulls, snapshot = not follower.live and follower.state == "pulling", follower._snapshot
     return (
         plain({name: value for name, value in vars(follower).items() if name not in _NOT_OF_A_FOLLOWER}
               | {"_upstream": None, "_change": None}, names),

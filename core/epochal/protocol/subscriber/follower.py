@@ -4,42 +4,13 @@ A machine without I/O: it joins, checks that each event directly follows the las
 `since`, and says when the connection must be given up. The subscriber's machine, which merges segments, knows nothing
 of connections.
 
-The states of a follower, which `_Phase` names:
-
-    FROM        EVENT                                             TO        SENT
-    (start)                                                       GREETING  `Hello` with a fresh subscription id (E26)
-    GREETING    `Welcome`, pushes are followed                    JOINING   subscriptions to channel and id
-    GREETING    `Welcome`, and the filter is to be told first     NAMING    the first `Filter`s
-    NAMING      `Confirm`, and more is to be told                 NAMING    the next `Filter`s
-    NAMING      all is told, or the publisher does not take it    GREETING  `Hello` for its channel
-    NAMING      pushes are not followed any more                  GREETING  `Hello`
-    GREETING    `Welcome`, pushes are not followed                PULLING   `Since` the place to begin at
-    JOINING     `Snapshot`, and nothing before it is missing      LIVE      nothing
-    JOINING     `Snapshot`, and there is more before it           PULLING   `Since` the place to begin at
-    PULLING     a chunk that is not the last                      PULLING   `Credit`
-    PULLING     retention overtook the answer                     PULLING   `Since` the last event
-    PULLING     the answer is over, pushes are followed           LIVE      nothing; the backlog is followed
-    PULLING     the answer is over, pushes are not followed       WAITING   nothing
-    PULLING     what is missing is no longer retained             LIVE      nothing; a gap is reported (E17)
-    LIVE        an event, damaged or not directly after the last  GREETING  `Hello`: what is missing is pulled (Q12)
-    LIVE        a heartbeat names a later event                   GREETING  `Hello`
-    LIVE        nothing heard for two thirds of the silence       PULLING   `Since` the last event, to look (Q11)
-    WAITING     `settings.poll` seconds have passed               PULLING   `Since` the last event (Q7)
-    LIVE        other topics are wanted                           LIVE      a `Hello` that replaces; both go on (F8)
-    LIVE        `Snapshot` of the new channel, the old one whole  LIVE      the old subscriptions are left
-    LIVE        `Snapshot` of the new channel, the old one not    PULLING   `Since` the last event
-    LIVE        pushes are not followed any more                  WAITING   both subscriptions are left
-    WAITING     pushes are followed again                         GREETING  `Hello`
-    JOINING     `Refused` for the id                              BROKEN    nothing; `Broke` is reported
-    any         `Ended`: the relay has lost its place             BROKEN    nothing; `Broke` is reported
-    any         silence, a refusal, or a broken rule              BROKEN    nothing; `Broke` is reported
+Its states, and what leads from one to another, are the table in `follower_states`.
 
 Sources: rules S8, S9, S33; E14, E16, E17, E26; F6-F8, F10, F13, F16; Push-Pull Publish-Subscribe; docs/protocol.md.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from epochal.errors import (
     ChecksumMismatch,
@@ -71,6 +42,7 @@ from epochal.protocol.subscriber.effects import (
     UnsubscribePrefix,
 )
 from epochal.protocol.subscriber.event_checks import EventChecks, PassedOver, in_order, is_damaged, size_of
+from epochal.protocol.subscriber.follower_states import FOLLOWER_TRANSITIONS, FollowerEvent, FollowerState
 from epochal.protocol.subscriber.received import Received
 from epochal.protocol.subscriber.since import AfterEvent, Begin, From
 from epochal.protocol.subscriber.upstream_filter import FilterTimes, UpstreamFilter
@@ -99,18 +71,6 @@ class FollowerSettings:
     """Live events kept while history is pulled; above it they are dropped and pulled as well."""
     credit: int = 8
     filter: FilterTimes = field(default_factory=FilterTimes)
-
-
-class _Phase(StrEnum):
-    """The states of the table above."""
-
-    GREETING = "greeting"
-    NAMING = "naming"
-    JOINING = "joining"
-    PULLING = "pulling"
-    LIVE = "live"
-    WAITING = "waiting"
-    BROKEN = "broken"
 
 
 _ANSWERS = (m.Refused, m.Welcome, m.Opening, m.Chunk, m.Truncated, m.Data, m.Frontier, m.Aborted)
@@ -162,7 +122,7 @@ class Follower:
         self._begin = begin
         self._continuing = continuing
         self._least_incarnation = least_incarnation
-        self._phase = _Phase.GREETING
+        self.state = FOLLOWER_TRANSITIONS.start
         self._effects: list[FollowerEffect] = []
         self._reports: list[FollowerReport] = []
         self._has_begun = False
@@ -199,7 +159,7 @@ class Follower:
         """When anything came from the publisher, in seconds."""
         self._since = now
         """When this phase began, or its answer last came on, in seconds."""
-        self._greet(now)
+        self._join_afresh(now)
 
     # ---- the shell's side ----
 
@@ -216,7 +176,7 @@ class Follower:
     @property
     def live(self) -> bool:
         """Whether all up to now has been delivered, and pushes are followed, or the next pull is waited for."""
-        return self._phase in (_Phase.LIVE, _Phase.WAITING)
+        return self.state in (FollowerState.LIVE, FollowerState.WAITING)
 
     @property
     def began(self) -> bool:
@@ -226,7 +186,7 @@ class Follower:
     @property
     def broken(self) -> bool:
         """Whether this follower is over."""
-        return self._phase is _Phase.BROKEN
+        return self.state is FollowerState.BROKEN
 
     def pause(self) -> None:
         """The shell stops reading: silence is not the publisher's fault until `resume`."""
@@ -244,14 +204,14 @@ class Follower:
         self.pushes = follow
         if not follow:
             self._leave_pushes()
-            if self._phase is _Phase.LIVE:
-                self._wait(now)
-            elif self._phase is _Phase.JOINING:
-                self._pull_from_begin(now)
-            elif self._phase is _Phase.NAMING:
-                self._greet(now)  # other topics may be wanted since the last hello
-        elif self._phase is _Phase.WAITING:
-            self._greet(now)
+            if self.state is FollowerState.LIVE:
+                self._enter(FollowerEvent.PUSHES_LEFT, now)
+            elif self.state is FollowerState.JOINING:
+                self._pull_from_begin(FollowerEvent.PUSHES_LEFT, now)
+            elif self.state is FollowerState.NAMING:
+                self._greet(FollowerEvent.PUSHES_LEFT, now)  # other topics may be wanted since the last hello
+        elif self.state is FollowerState.WAITING:
+            self._greet(FollowerEvent.PUSHES_WANTED, now)
 
     def want(self, topics: TopicFilter | None, now: float, *, widens: bool) -> None:
         """Other topics are wanted from now on.
@@ -262,50 +222,57 @@ class Follower:
         if self.broken:
             return
         self._upstream.want(topics, now, widens=widens)
-        was_naming = self._phase is _Phase.NAMING
+        was_naming = self.state is FollowerState.NAMING
         self._tell_filter(now)
         if was_naming or not widens:
             return
         self._abandon_change()
-        if self._phase is _Phase.LIVE:
+        if self.state is FollowerState.LIVE:
             self._join_if_due(now)
         else:
-            self._greet(now)
+            self._greet(FollowerEvent.TOPICS_ADDED, now)
 
     def _tell_filter(self, now: float) -> None:
         """Send the steps that are due; if these come before the join, and there are no more, join."""
         if self.pushes:
             self._effects += map(Request, self._upstream.take(self.segment, now))
-        if self._phase is _Phase.NAMING and self._upstream.ready_for_hello:
-            self._greet(now)
+        if self.state is FollowerState.NAMING and self._upstream.ready_for_hello:
+            self._greet(FollowerEvent.NAMED, now)
 
     def _join_if_due(self, now: float) -> None:
         """Join another channel, if it is time for that and the publisher knows what must be on it."""
-        if self._phase is _Phase.LIVE and self._change is None and self._upstream.may_join(now):
+        if self.state is FollowerState.LIVE and self._change is None and self._upstream.may_join(now):
             self._begin_change(now)
 
     def tick(self, now: float) -> None:
         """Look for what silence may hide, and give up on a join or a publisher that is silent for too long."""
         if self._paused or self.broken:
             return
-        if self._phase in (_Phase.GREETING, _Phase.JOINING) and now - self._since > self.settings.join_timeout:
+        if (
+            self.state in (FollowerState.GREETING, FollowerState.JOINING)
+            and now - self._since > self.settings.join_timeout
+        ):
             self._break(
-                TimedOut(f"segment {self.segment}: no answer to the join within {self.settings.join_timeout:g} s")
+                FollowerEvent.SILENCE,
+                TimedOut(f"segment {self.segment}: no answer to the join within {self.settings.join_timeout:g} s"),
             )
-        elif self._phase in (_Phase.LIVE, _Phase.PULLING) and now - self._heard > self._silence:
-            self._break(TimedOut(f"segment {self.segment}: the publisher was silent for {self._silence:g} s"))
-        elif self._phase is _Phase.PULLING and now - self._since > self._silence:
+        elif self.state in (FollowerState.LIVE, FollowerState.PULLING) and now - self._heard > self._silence:
+            self._break(
+                FollowerEvent.SILENCE,
+                TimedOut(f"segment {self.segment}: the publisher was silent for {self._silence:g} s"),
+            )
+        elif self.state is FollowerState.PULLING and now - self._since > self._silence:
             # It lives, but has given up the answer, as it may while this side was not reading.
-            self._break(TimedOut(f"segment {self.segment}: the history did not come on"))
+            self._break(FollowerEvent.SILENCE, TimedOut(f"segment {self.segment}: the history did not come on"))
         elif self._change is not None and now - self._change.since > self.settings.join_timeout:
-            self._greet(now)
-        elif self._change is None and self._phase is _Phase.LIVE and now - self._heard > self._silence * 2 / 3:
-            self._pull(self._here, PullReason.CHECK, now)  # Q11: perhaps only the pushes are lost
-        elif self._phase is _Phase.WAITING and (self._upstream.widens or self._upstream.may_join(now)):
-            self._greet(now)
-        elif self._phase is _Phase.WAITING and now - self._since >= self.settings.poll:
+            self._greet(FollowerEvent.CHANGE_FAILED, now)
+        elif self._change is None and self.state is FollowerState.LIVE and now - self._heard > self._silence * 2 / 3:
+            self._pull(FollowerEvent.QUIET, self._here, PullReason.CHECK, now)  # Q11: perhaps only the pushes are lost
+        elif self.state is FollowerState.WAITING and (self._upstream.widens or self._upstream.may_join(now)):
+            self._greet(FollowerEvent.TOPICS_DUE, now)
+        elif self.state is FollowerState.WAITING and now - self._since >= self.settings.poll:
             self._heard = now
-            self._pull(self._here, PullReason.CHECK, now)
+            self._pull(FollowerEvent.POLL_DUE, self._here, PullReason.CHECK, now)
         elif self.pushes:
             self._tell_filter(now)
             self._join_if_due(now)
@@ -317,16 +284,16 @@ class Follower:
         if self.broken:
             return
         self._heard = now
-        if self._phase is _Phase.PULLING:
+        if self.state is FollowerState.PULLING:
             self._since = now
         if type(message) is m.Data:
             self.received.count(message, self._upstream.topics, firehose=False)
         try:
             self._take_answer(message, now)
-            if self._phase is _Phase.PULLING and self._answer.over:
+            if self.state is FollowerState.PULLING and self._answer.over:
                 self._pulled(now)
         except RemoteProtocolError as error:
-            self._break(error)
+            self._break(FollowerEvent.RULE_BROKEN, error)
 
     def _take_answer(self, message: m.Message, now: float) -> None:
         change = self._change
@@ -334,12 +301,12 @@ class Follower:
             case m.Welcome() if change is not None and message.request == change.request and change.channel is None:
                 self._change_welcomed(change, message)
             case m.Refused() if change is not None and message.op == change.request:
-                self._greet(now)  # whatever it is, the join says it again
-            case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
+                self._greet(FollowerEvent.CHANGE_FAILED, now)  # whatever it is, the join says it again
+            case m.Welcome() if message.request == self._request and self.state is FollowerState.GREETING:
                 self._welcomed(message, now)
-            case m.Opening() if message.request == self._request and self._phase is _Phase.PULLING:
+            case m.Opening() if message.request == self._request and self.state is FollowerState.PULLING:
                 self._opened(message)
-            case m.Chunk() if message.request == self._request and self._phase is _Phase.PULLING:
+            case m.Chunk() if message.request == self._request and self.state is FollowerState.PULLING:
                 if self._answer.announce(message):
                     self._effects.append(Request(m.Credit(self._request, 1)))
                 self._passed_over()
@@ -347,9 +314,9 @@ class Follower:
                 self._given_up = message.events
             case m.Data() | m.Frontier() | m.Aborted() if self._given_up:
                 self._given_up -= 1
-            case m.Data() | m.Frontier() | m.Aborted() if self._phase is _Phase.PULLING:
+            case m.Data() | m.Frontier() | m.Aborted() if self.state is FollowerState.PULLING:
                 self._accept_pulled(message)
-            case m.Truncated() if message.request == self._request and self._phase is _Phase.PULLING:
+            case m.Truncated() if message.request == self._request and self.state is FollowerState.PULLING:
                 self._checks.times(message.frontier)
                 self._history_gone(f"the first retained position is {tuple(message.first_available)}")
             case m.Confirm():
@@ -357,8 +324,8 @@ class Follower:
                 self._tell_filter(now)
                 self._join_if_due(now)
             case m.Refused() if self._is_of_filter(message) and self._upstream.refused():
-                if self._phase in (_Phase.GREETING, _Phase.NAMING):
-                    self._greet(now)
+                if self.state in (FollowerState.GREETING, FollowerState.NAMING):
+                    self._greet(FollowerEvent.FILTER_REFUSED, now)
             case m.Refused() if message.op == self._request:
                 self._refused(message)
             case _ if isinstance(message, _ANSWERS):
@@ -368,7 +335,7 @@ class Follower:
 
     def _is_of_filter(self, refused: m.Refused) -> bool:
         """Whether it may be the filter that is refused: a step of it, or the hello that names it."""
-        greets = self._phase is _Phase.GREETING and refused.op == self._request
+        greets = self.state is FollowerState.GREETING and refused.op == self._request
         return refused.code == LimitExceeded.code and (refused.op == 0 or greets)
 
     def pushed(self, prefix: bytes, message: m.Message, now: float) -> None:
@@ -390,39 +357,44 @@ class Follower:
                 self._take_of_change(self._change, prefix, message, now)
             # Else it is of an earlier subscription, or a channel that was left (Q9, E26).
         except RemoteProtocolError as error:
-            self._break(error)
+            self._break(FollowerEvent.RULE_BROKEN, error)
 
     def _take_pushed(self, message: m.Message, now: float) -> None:
         match message:
             case m.Heartbeat():
-                if self._phase is _Phase.LIVE and message.seq > self._last:
-                    self._greet(now)  # loss at the tail
-                elif self._phase is _Phase.LIVE and message.upto > self._last:
+                if self.state is FollowerState.LIVE and message.seq > self._last:
+                    self._greet(FollowerEvent.TAIL_LOST, now)
+                elif self.state is FollowerState.LIVE and message.upto > self._last:
                     self._reached(message.upto, None)  # F7
             case m.Frontier() | m.Aborted():
                 self._accept_live(message, now)
             case m.Ended(detail):
-                self._break(RelayEnded(f"segment {self.segment}: {detail}"))
+                self._break(FollowerEvent.RUN_ENDED, RelayEnded(f"segment {self.segment}: {detail}"))
             case _:
                 raise _not_here(message)
 
     def _take_private(self, message: m.Message, now: float) -> None:
         match message:
-            case m.Snapshot() if self._phase is _Phase.JOINING:
+            case m.Snapshot() if self.state is FollowerState.JOINING:
                 self._joined(message, now)
             case m.Refused():
-                if self._phase is _Phase.JOINING:  # later it answers somebody else who has seen our id on `P`
-                    self._break(from_code(message.code, message.detail))
+                if self.state is FollowerState.JOINING:  # later it answers somebody else who has seen our id on `P`
+                    self._break(FollowerEvent.REFUSED, from_code(message.code, message.detail))
             case _:
                 raise _not_here(message)
 
     # ---- joining ----
 
-    def _greet(self, now: float) -> None:
-        """Join under a fresh subscription id.
+    def _greet(self, event: FollowerEvent, now: float) -> None:
+        """Join again.
 
         Also how a gap is healed: what is missing is pulled after the last event (Q12).
         """
+        self._enter(event, now)
+        self._join_afresh(now)
+
+    def _join_afresh(self, now: float) -> None:
+        """Say hello under a fresh subscription id; nothing that was sent to an earlier one counts any more (E26)."""
         self._abandon_change()
         if self._subscribed:
             self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
@@ -432,8 +404,6 @@ class Follower:
             self._continuing = True
         self._nonce = self._fresh_nonce()
         self._request += 1
-        self._phase = _Phase.GREETING
-        self._since = now
         self._drop_backlog()
         self._say_hello(self._request, self._nonce, None, now)
 
@@ -447,13 +417,16 @@ class Follower:
             raise RemoteProtocolError(f"the publisher chose protocol version {welcome.version}, which was not offered")
         if welcome.incarnation < self._least_incarnation:
             self._break(
-                TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})")
+                FollowerEvent.UNFIT,
+                TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})"),
             )
             return
         if self._has_begun and self._is_of_another_run(welcome):
             return
         if self._relay is not None and (self._relay in welcome.path or len(welcome.path) >= m.MAX_RELAYS):
-            self._break(Unavailable(f"segment {self.segment}: {_way_too_long(welcome.path, self._relay)}"))
+            self._break(
+                FollowerEvent.UNFIT, Unavailable(f"segment {self.segment}: {_way_too_long(welcome.path, self._relay)}")
+            )
             return
         self.welcome = welcome
         self._incarnation = self._least_incarnation = welcome.incarnation
@@ -464,10 +437,10 @@ class Follower:
         self._skips = m.SINCE_TIMES in welcome.features
         self._filters_history = m.SINCE_FILTER in welcome.features
         if not self.pushes:
-            self._pull_from_begin(now)
+            self._pull_from_begin(FollowerEvent.WELCOMED_TO_PULL, now)
             return
         if self._upstream.asks_nothing:
-            self._phase = _Phase.NAMING
+            self._enter(FollowerEvent.WELCOMED_TO_NAME, now)
             self._tell_filter(now)
             return
         if channel_prefix(welcome) != self._channel:
@@ -478,14 +451,16 @@ class Follower:
             self._effects.append(SubscribePrefix(self._channel))
         self._effects.append(SubscribePrefix(private_prefix(self._nonce)))
         self._subscribed = True
-        self._phase = _Phase.JOINING
-        self._since = now
+        self._enter(FollowerEvent.WELCOMED_TO_JOIN, now)
 
     def _is_of_another_run(self, welcome: m.Welcome) -> bool:
         """A relay may come to follow another incarnation. What this connection has is of the last one: it is over."""
         ended = welcome.incarnation != self._incarnation and bool(welcome.path)
         if ended:
-            self._break(RelayEnded(f"segment {self.segment}: the relay follows another incarnation now"))
+            self._break(
+                FollowerEvent.RUN_ENDED,
+                RelayEnded(f"segment {self.segment}: the relay follows another incarnation now"),
+            )
         return ended
 
     def _joined(self, snapshot: m.Snapshot, now: float) -> None:
@@ -496,18 +471,18 @@ class Follower:
         self._newest = snapshot.seq
         begin = self._begin
         if begin is From.LIVE:
-            self._start_from_snapshot(gap=False, now=now)
+            self._start_from_snapshot(FollowerEvent.JOINED, gap=False, now=now)
         elif isinstance(begin, m.Position) and self._continuing and begin == (snapshot.incarnation, snapshot.seq):
             self._last = begin.seq
             self._report_began(snapshot_state(snapshot), filters=False, resumed=True)
-            self._go_live(now)
+            self._go_live(FollowerEvent.JOINED, now)
         else:
-            self._pull_from_begin(now)
+            self._pull_from_begin(FollowerEvent.JOINED_AHEAD, now)
 
-    def _start_from_snapshot(self, *, gap: bool, now: float) -> None:
+    def _start_from_snapshot(self, event: FollowerEvent, *, gap: bool, now: float) -> None:
         self._last = self._snapshot.seq
         self._report_began(snapshot_state(self._snapshot), filters=True, gap=gap)
-        self._go_live(now)
+        self._go_live(event, now)
 
     def _report_began(self, state: SegmentState, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
         self._has_begun = True
@@ -523,6 +498,7 @@ class Follower:
     # ---- another channel, while this one is followed ----
 
     def _begin_change(self, now: float) -> None:
+        self._enter(FollowerEvent.CHANGE_BEGUN, now)
         self._abandon_change()
         self._request += 1
         self._change = ChannelChange(self._request, self._fresh_nonce(), now, self._upstream.topics)
@@ -554,13 +530,13 @@ class Follower:
                 self._checks.event(message)
                 change.keep(message)
                 if change.backlog_bytes > self.settings.max_backlog:
-                    self._greet(now)
+                    self._greet(FollowerEvent.CHANGE_FAILED, now)
             case m.Snapshot() if prefix == private_prefix(change.nonce):
                 self._change_joined(change, message, now)
             case m.Refused() if prefix == private_prefix(change.nonce):
-                self._greet(now)
+                self._greet(FollowerEvent.CHANGE_FAILED, now)
             case m.Ended(detail) if prefix == change.channel:
-                self._break(RelayEnded(f"segment {self.segment}: {detail}"))
+                self._break(FollowerEvent.RUN_ENDED, RelayEnded(f"segment {self.segment}: {detail}"))
 
     def _change_joined(self, change: ChannelChange, snapshot: m.Snapshot, now: float) -> None:
         """Leave the old channel, if all that was on it has come; what has not is pulled first (F8)."""
@@ -568,7 +544,7 @@ class Follower:
             raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
         self._checks.times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
         if snapshot.seq < self._last:  # of a relay that is behind: a join of its own asks for the state here
-            self._greet(now)
+            self._greet(FollowerEvent.CHANGE_FAILED, now)
             return
         self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
         if change.channel != self._channel:
@@ -581,14 +557,14 @@ class Follower:
         self._passed = PassedOver()  # the new channel may have what the old one had not
         if snapshot.left is None or snapshot.left > self._last:
             self._begin, self._continuing = self._here, True
-            self._pull(self._here, PullReason.RESUME, now)
+            self._pull(FollowerEvent.CHANGED_WITH_LOSS, self._here, PullReason.RESUME, now)
             return
         if snapshot.seq > self._last:
             self._last = snapshot.seq
             self._reports.append(Reached(snapshot.seq))
         self._upstream.begins()
         self._reports.append(Rejoined(snapshot_state(snapshot), change.topics))
-        self._go_live(now)
+        self._go_live(FollowerEvent.CHANGED, now)
 
     # ---- pulling ----
 
@@ -596,33 +572,38 @@ class Follower:
     def _here(self) -> m.Position:
         return m.Position(self._incarnation, self._last)
 
-    def _pull_from_begin(self, now: float) -> None:
+    def _pull_from_begin(self, event: FollowerEvent, now: float) -> None:
         """Ask for what follows the place to begin at; of live ones, the last event that the publisher named."""
         match self._begin:
             case m.Position() as position:
-                self._pull(position, PullReason.RESUME, now)
+                self._pull(event, position, PullReason.RESUME, now)
             case AfterEvent(seq, incarnation):
                 position = m.Position(self._incarnation if incarnation is None else incarnation, seq)
                 relayed = self.welcome is not None and self.welcome.path
                 if position > (self._incarnation, self._newest) and not relayed:  # a relay may not know of it yet (F15)
                     self._break(
-                        UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}")
+                        FollowerEvent.NOT_THERE,
+                        UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}"),
                     )
                 else:
-                    self._pull(position, PullReason.BEGIN, now)
+                    self._pull(event, position, PullReason.BEGIN, now)
             case From.LIVE:
-                self._pull(m.Position(self._incarnation, self._newest), PullReason.BEGIN, now)
+                self._pull(event, m.Position(self._incarnation, self._newest), PullReason.BEGIN, now)
             case EpochQuery(times) if self._skips and len(times) <= MOST_WANTED:
-                self._pull(None, PullReason.BEGIN, now, times)
+                self._pull(event, None, PullReason.BEGIN, now, times)
             case _:
-                self._pull(None, PullReason.BEGIN, now)
+                self._pull(event, None, PullReason.BEGIN, now)
 
     def _pull(
-        self, position: m.Position | None, reason: PullReason, now: float, wanted: tuple[Time, ...] | None = None
+        self,
+        event: FollowerEvent,
+        position: m.Position | None,
+        reason: PullReason,
+        now: float,
+        wanted: tuple[Time, ...] | None = None,
     ) -> None:
+        self._enter(event, now)
         self._request += 1
-        self._phase = _Phase.PULLING
-        self._since = now
         topics = as_prefixes(self._upstream.joined) if self._filters_history else None
         self._answer = Pull(position, reason, filtered=topics is not None)
         self._last = self._answer.last
@@ -650,10 +631,11 @@ class Follower:
             and not self._begin.whole_behind(state)
         ):
             self._break(
+                FollowerEvent.TRUNCATED,
                 HistoryTruncated(
                     f"segment {self.segment}: epochs that were asked for may have begun before event {state.seq + 1}, "
                     f"where the retained history starts with the frontier {list(state.lower)}"
-                )
+                ),
             )
             return
         gap = self._answer.reason is PullReason.GAP and self._continuing
@@ -670,7 +652,10 @@ class Follower:
         if not self._answer.accept(event):
             return
         if is_damaged(event):
-            self._break(ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"))
+            self._break(
+                FollowerEvent.RULE_BROKEN,
+                ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"),
+            )
             return
         self._last = event.seq
         self._reports.append(event)
@@ -684,47 +669,47 @@ class Follower:
     def _pulled(self, now: float) -> None:
         """An answer has come to its end."""
         if not self.pushes:
-            self._wait(now)
+            self._enter(FollowerEvent.PULLED_TO_WAIT, now)
         elif not self._subscribed:  # pushes are wanted again since
-            self._greet(now)
+            self._greet(FollowerEvent.PULLED_TO_JOIN, now)
         elif self._answer.reason is PullReason.CHECK and self._answer.news:
-            self._greet(now)  # Q12: the subscription has failed; the next begins after what has come
+            # Q12: the subscription has failed; the next one begins after what has come.
+            self._greet(FollowerEvent.PUSHES_FAILED, now)
         elif self._last >= self._snapshot.seq:
-            self._go_live(now)
-
-    def _wait(self, now: float) -> None:
-        """Until the next pull."""
-        self._phase = _Phase.WAITING
-        self._since = now
+            self._go_live(FollowerEvent.PULLED, now)
 
     def _history_gone(self, detail: str) -> None:
         now = self._heard
         if self._answer.reason is PullReason.CHECK and self._subscribed:
-            self._greet(now)  # lost for good: the next snapshot says where to go on
+            self._greet(FollowerEvent.LOOKED_TOO_LATE, now)  # lost for good: the next snapshot says where to go on
         elif (
             self._answer.reason in (PullReason.BEGIN, PullReason.OVERTAKEN)
             and (self._answer.opened or self._answer.reason is PullReason.OVERTAKEN)
             and isinstance(self._begin, AfterEvent | EpochQuery)
         ):
-            self._break(HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"))
+            self._break(
+                FollowerEvent.TRUNCATED,
+                HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"),
+            )
         elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.
-            self._start_from_snapshot(gap=True, now=now)
+            self._start_from_snapshot(FollowerEvent.GAP_SKIPPED, gap=True, now=now)
         elif self._continuing or self._begin is From.LIVE:
-            self._pull(None, PullReason.GAP, now)
+            self._pull(FollowerEvent.GAP_PULLED, None, PullReason.GAP, now)
         else:
             self._break(
+                FollowerEvent.TRUNCATED,
                 HistoryTruncated(
                     f"segment {self.segment}: what was asked for is no longer retained: {detail}; begin again, with "
                     "since='start' for what is left"
-                )
+                ),
             )
 
     def _refused(self, refused: m.Refused) -> None:
-        begin, pulling = self._begin, self._phase is _Phase.PULLING
+        begin, pulling = self._begin, self.state is FollowerState.PULLING
         if pulling and refused.code == HistoryTruncated.code:
             if self._answer.opened and not (self._answer.reason is PullReason.CHECK and self._subscribed):
-                self._pull(self._here, PullReason.OVERTAKEN, self._heard)
+                self._pull(FollowerEvent.OVERTAKEN, self._here, PullReason.OVERTAKEN, self._heard)
             else:
                 self._history_gone(refused.detail)
         elif (
@@ -733,9 +718,12 @@ class Follower:
             and isinstance(begin, AfterEvent)
             and not self._has_begun
         ):
-            self._break(UsageError(f"segment {self.segment} cannot be read after event {begin.seq}: {refused.detail}"))
+            self._break(
+                FollowerEvent.REFUSED,
+                UsageError(f"segment {self.segment} cannot be read after event {begin.seq}: {refused.detail}"),
+            )
         else:
-            self._break(from_code(refused.code, refused.detail))
+            self._break(FollowerEvent.REFUSED, from_code(refused.code, refused.detail))
 
     # ---- live ----
 
@@ -751,14 +739,14 @@ class Follower:
         self._channel_last = None
         self._drop_backlog()
 
-    def _go_live(self, now: float) -> None:
-        self._phase = _Phase.LIVE
+    def _go_live(self, event: FollowerEvent, now: float) -> None:
+        self._enter(event, now)
         self._continuing = True
         backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
-        for event in backlog:
-            if self._phase is not _Phase.LIVE:
+        for kept in backlog:
+            if self.state is not FollowerState.LIVE:
                 return
-            self._follow(event, now)
+            self._follow(kept, now)
         self._join_if_due(now)
 
     def _accept_live(self, event: m.Event, now: float) -> None:
@@ -767,9 +755,9 @@ class Follower:
         if self._upstream.stepping and type(event) is m.Data:
             self._upstream.batch(event.topic)
             self._tell_filter(now)
-        if self._phase is _Phase.LIVE:
+        if self.state is FollowerState.LIVE:
             self._follow(event, now)
-        elif self._phase in (_Phase.JOINING, _Phase.PULLING):
+        elif self.state in (FollowerState.JOINING, FollowerState.PULLING):
             self._backlog.append(event)
             self._backlog_bytes += size_of(event)
             if self._backlog_bytes > self.settings.max_backlog:
@@ -778,7 +766,7 @@ class Follower:
     def _follow(self, event: m.Event, now: float) -> None:
         """Q10, E14: accept only what directly follows; what is known already is dropped, a hole is pulled at once."""
         if event.prev > self._last:
-            self._greet(now)
+            self._greet(FollowerEvent.GAP_SEEN, now)
             return
         if event.prev < self._last:
             self._passed.check(event)
@@ -786,7 +774,7 @@ class Follower:
                 return
         if is_damaged(event):
             self.damaged += 1
-            self._greet(now)  # as if it had been lost: it is pulled again (fault 20)
+            self._greet(FollowerEvent.DAMAGE_SEEN, now)  # as if it had been lost: it is pulled again (fault 20)
             return
         self._last = event.seq
         self._reports.append(event)
@@ -795,8 +783,13 @@ class Follower:
         self._backlog = []
         self._backlog_bytes = 0
 
-    def _break(self, error: EpochalError) -> None:
-        self._phase = _Phase.BROKEN
+    def _enter(self, event: FollowerEvent, now: float) -> None:
+        """All changes of the state go through here."""
+        self.state = FOLLOWER_TRANSITIONS.after(self.state, event)
+        self._since = now
+
+    def _break(self, event: FollowerEvent, error: EpochalError) -> None:
+        self._enter(event, self._heard)
         self._drop_backlog()
         self.error = error
         self._reports.append(Broke(error))
