@@ -336,9 +336,9 @@ class Connection:
         alive = {b"P" + message.nonce for message in self.requests if isinstance(message, m.Hello)}
         alive.update(notice[1:] for notice in self.subscriptions)
         if (follower := self.follower) is not None:
-            alive.add(b"P" + follower._nonce)
-            if follower._change is not None:
-                alive.add(b"P" + follower._change.nonce)
+            alive.add(b"P" + follower._subscription.nonce)
+            if (change := follower._subscription.change) is not None:
+                alive.add(b"P" + change.nonce)
         for nonce in [nonce for nonce in self.server._pending if b"P" + nonce not in alive]:
             self.server.unsubscribed(nonce)
 
@@ -346,15 +346,15 @@ class Connection:
     def live(self) -> tuple[int, TopicFilter] | None:
         """The last event that was pushed, and what the channel carries; None while something else is being done."""
         follower = self.follower
-        if follower is None or not follower.live or follower._change is not None:
+        if follower is None or not follower.live or follower._subscription.change is not None:
             return None
-        return self.position - 1, self.server.subscriptions[follower._nonce].channel.filter
+        return self.position - 1, self.server.subscriptions[follower._subscription.nonce].channel.filter
 
     # ---- as a value ----
 
     def key(self) -> Hashable:
         """Equal for connections to which the same can happen, and that then report the same."""
-        names = Names(0 if self.follower is None else self.follower._request)
+        names = Names(0 if self.follower is None else self.follower._connection.request)
         begin = self.begin if self.follower is None or not self.follower.began else None
         return (
             self.position,
@@ -393,43 +393,46 @@ def load(dumped: bytes, log: FixedLog) -> Connection:
 
 def set_back(follower: Follower) -> None:
     """Nothing that happens later can tell how much time has passed."""
-    follower._heard = follower._since = 0.0
-    if follower._change is not None:
-        follower._change.since = 0.0
+    follower._liveness.heard = follower._liveness.since = 0.0
+    change = follower._subscription.change
+    if change is not None:
+        change.since = 0.0
     upstream = follower._upstream
     upstream._joined_at = upstream._may_change_at = upstream._changed_at = 0.0
     upstream._asked_at = inf if upstream._asked_at == inf else 0.0
 
 
 _NOT_OF_A_FOLLOWER = frozenset(
-    ("stream", "segment", "pushes", "settings", "received", "welcome", "damaged", "error", "_relay", "_checks",
-     "_fresh_nonce", "_least_incarnation", "_effects", "_reports", "_request", "_backlog_bytes", "_paused", "_heard",
-     "_since", "_silence", "_snapshot", "_answer", "_begin", "_newest")
+    ("stream", "segment", "pushes", "welcome", "damaged", "error", "_relay", "_segment", "checks", "_max_backlog",
+     "_credit", "_fresh_nonce", "_least_incarnation", "_effects", "_reports", "request", "_backlog_bytes", "snapshot",
+     "answer", "begin", "newest", "liveness", "progress", "subscription", "terms", "upstream", "change", "_connection")
 )  # fmt: skip
-"""What does not change, is a cache, is empty between two steps, is of time, or counted; or matters in some phases."""
+"""What does not change, is a cache, is empty between two steps, is of time, or counted; what matters in some states."""
 _NOT_OF_A_FILTER = frozenset(("_times", "_whole", "_joined_at", "_may_change_at", "_changed_at", "_asked_at", "_trie"))
 
 
 def follower_key(follower: Follower, names: Names) -> Hashable:
     """Equal for followers that do the same from now on."""
-    pulls, snapshot = not follower.live and follower.state == "pulling", follower._snapshot
+    connection, progress, terms = follower._connection, follower._progress, follower._terms
+    pulls, snapshot = follower.state == "pulling", follower._subscription.snapshot
+    parts = (connection, progress, terms, follower._subscription, follower._pull_answers)
+    values = [getattr(part, name) for part in parts for name in part.__slots__ if name not in _NOT_OF_A_FOLLOWER]
     return (
-        plain({name: value for name, value in vars(follower).items() if name not in _NOT_OF_A_FOLLOWER}
-              | {"_upstream": None, "_change": None}, names),
+        plain(values, names),
         _change(follower, names),
         _upstream(follower, names),
-        None if follower.live else follower._begin,
-        None if follower.began else follower._newest,
-        plain((follower._answer, snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted), names)
+        None if follower.live else progress.begin,
+        None if follower.began else terms.newest,
+        plain((connection.answer, snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted), names)
         if pulls else None,
     )  # fmt: skip
 
 
 def _change(follower: Follower, names: Names) -> Hashable:
-    change = follower._change
+    change = follower._subscription.change
     if change is None:
         return None
-    request = change.request - follower._request
+    request = change.request - follower._connection.request
     return request, plain((change.nonce, change.topics, change.channel, change.last, change.backlog), names)
 
 

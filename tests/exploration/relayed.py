@@ -389,7 +389,9 @@ class Following:
                     self.sent.append(Subscribes(b"\x00" + effect.prefix))
         set_back(follower)
         if follower.live and not self.pushes:
-            follower._request = 1  # all that it had asked for is answered, in order, so it may ask by the same numbers
+            follower._connection.request = (
+                1  # all that it had asked for is answered, in order, so it may ask by the same numbers
+            )
         return tuple(follower.reports())
 
     def leave(self) -> None:
@@ -409,7 +411,12 @@ class Following:
         follower = self.follower
         if follower is None:
             return self.incarnation
-        return self.incarnation, follower._request, _key(follower.welcome), follower_key(follower, _Literal())
+        return (
+            self.incarnation,
+            follower._connection.request,
+            _key(follower.welcome),
+            follower_key(follower, _Literal()),
+        )
 
 
 class Client:

@@ -550,7 +550,7 @@ class Search:
         if known.over or not known.ready:
             return bool(known.over)
         follower = self.nodes[self.end].look(state.nodes[self.end]).following.follower
-        if follower is None or not follower.live or follower._change is not None:
+        if follower is None or not follower.live or follower._subscription.change is not None:
             return False
         position = self._position(state)
         return bool(known.seqs == (position - 1,) and known.frontier == self.log.standings[position].lower)

@@ -122,7 +122,7 @@ def test_a_snapshot_with_times_of_another_shape_is_refused(field, time):
 )
 def test_an_event_with_a_time_of_another_shape_is_refused(event, time):
     for reader in (Reader(), Reader(From.START)):
-        if reader.follower._begin is From.LIVE:
+        if reader.follower._progress.begin is From.LIVE:
             reader.join()
             reader.push(event(time))
         else:

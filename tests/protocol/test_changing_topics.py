@@ -204,7 +204,7 @@ def test_both_channels_are_followed_until_the_new_one_has_its_snapshot(wire_up):
     follower.want(B, 0.0, widens=True)
     (request,) = [effect.message for effect in follower.take() if isinstance(effect, Request)]
     assert isinstance(request, m.Hello)
-    assert (request.filter, request.replaces) == (B.prefixes, follower._nonce)
+    assert (request.filter, request.replaces) == (B.prefixes, follower._subscription.nonce)
     stream.publish(0, b"a", b"b", segments="0")  # on the old channel
     assert follower.live
     server.receive(stream.reader.peers["0"], request, stream.wiring.now)
@@ -240,7 +240,7 @@ def test_what_was_lost_on_the_old_channel_is_pulled_before_the_new_one_is_follow
 def test_only_its_own_peer_can_replace_a_subscription(wire_up):
     stream = Stream(wire_up)
     server, publisher = stream.wiring.servers["0"], stream.wiring.publishers["0"]
-    nonce = stream.reader.followers["0"]._nonce
+    nonce = stream.reader.followers["0"]._subscription.nonce
     for peer, left in ((b"somebody", None), (stream.reader.peers["0"], -1)):
         fresh = stream.wiring.nonce()
         server.receive(peer, m.Hello(9, (1,), "uid-of-the-stream", "0", fresh, A.prefixes, nonce), 0.0)

@@ -49,9 +49,9 @@ def test_batches_lead_the_publisher_to_the_filter_and_the_reader_to_its_channel(
     stream = stepwise(wire_up)
     assert channels(stream) == [EVERYTHING]
     converge(stream)
-    before = stream.reader.followers["0"]._channel_last
+    before = stream.reader.followers["0"]._subscription.last
     stream.publish(0, b"b", b"c")
-    assert stream.reader.followers["0"]._channel_last == before
+    assert stream.reader.followers["0"]._subscription.last == before
     stream.writer.advance(1)
     assert stream.reader.epochs() == [(0, [b"a0"] * 3 + [b"a1"] * 3)]
     assert [began.gap or began.resumed for _, began in stream.reader.began] == [False, False]
@@ -481,7 +481,7 @@ def test_the_channel_of_a_hello_that_asked_for_nothing_is_never_joined(wire_up):
     for segment in "01":
         stream.reader.join(segment, topics=LONG, whole_filter=True)
     follower, server = stream.reader.followers["0"], stream.wiring.servers["0"]
-    nonce, request = follower._nonce, follower._request
+    nonce, request = follower._subscription.nonce, follower._connection.request
     stream.change(A)
     stream.wiring.arrives = lambda segment, message: 1
     server.receive(stream.reader.peers["0"], m.Hello(request, (1,), stream.wiring.stream, "0", nonce, ((), ())), 0.0)

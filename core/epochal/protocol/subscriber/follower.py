@@ -12,45 +12,26 @@ Sources: rules S8, S9, S33; E14, E16, E17, E26; F6-F8, F10, F13, F16; Push-Pull 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from epochal.errors import (
-    ChecksumMismatch,
-    EpochalError,
-    HistoryTruncated,
-    LimitExceeded,
-    RelayEnded,
-    RemoteProtocolError,
-    TimedOut,
-    Unavailable,
-    UsageError,
-    from_code,
-)
+from epochal.errors import EpochalError, LimitExceeded, RelayEnded, RemoteProtocolError, TimedOut
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
-from epochal.protocol.log.history import SegmentState
-from epochal.protocol.subscriber.catch_up import Pull, PullReason
-from epochal.protocol.subscriber.channel_change import ChannelChange, as_prefixes, channel_prefix, private_prefix
-from epochal.protocol.subscriber.effects import (
-    Began,
-    Broke,
-    FollowerEffect,
-    FollowerReport,
-    Moved,
-    Reached,
-    Rejoined,
-    Request,
-    SubscribePrefix,
-    UnsubscribePrefix,
-)
-from epochal.protocol.subscriber.event_checks import EventChecks, PassedOver, in_order, is_damaged, size_of
-from epochal.protocol.subscriber.follower_states import FOLLOWER_TRANSITIONS, FollowerEvent, FollowerState
+from epochal.protocol.subscriber.catch_up import PullReason
+from epochal.protocol.subscriber.change_answers import ChangeAnswers
+from epochal.protocol.subscriber.channel_change import private_prefix
+from epochal.protocol.subscriber.effects import FollowerEffect, FollowerReport
+from epochal.protocol.subscriber.event_checks import EventChecks
+from epochal.protocol.subscriber.follower_states import FollowerEvent, FollowerState
+from epochal.protocol.subscriber.join_answers import JoinAnswers, not_pushed_here
+from epochal.protocol.subscriber.liveness import Liveness
+from epochal.protocol.subscriber.publisher_terms import PublisherTerms
+from epochal.protocol.subscriber.pull_answers import PullAnswers
+from epochal.protocol.subscriber.push_subscription import PushSubscription
 from epochal.protocol.subscriber.received import Received
-from epochal.protocol.subscriber.since import AfterEvent, Begin, From
+from epochal.protocol.subscriber.segment_connection import SegmentConnection
+from epochal.protocol.subscriber.segment_progress import SegmentProgress
+from epochal.protocol.subscriber.since import Begin
 from epochal.protocol.subscriber.upstream_filter import FilterTimes, UpstreamFilter
-from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter
-
-LONGEST_HEARTBEAT = 60.0
-"""Seconds; no stream can be declared with a longer one, and who claims one is not waited for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +52,6 @@ class FollowerSettings:
     """Live events kept while history is pulled; above it they are dropped and pulled as well."""
     credit: int = 8
     filter: FilterTimes = field(default_factory=FilterTimes)
-
-
-_ANSWERS = (m.Refused, m.Welcome, m.Opening, m.Chunk, m.Truncated, m.Data, m.Frontier, m.Aborted)
 
 
 class Follower:
@@ -106,112 +84,108 @@ class Follower:
     ) -> None:
         self.stream = stream
         self.segment = segment
-        self.pushes = pushes
         self.settings = settings or FollowerSettings()
-        self.damaged = 0
-        """Live events whose payload did not have the writer's CRC-32C."""
         self.received = Received()
         """How much has come on this connection."""
-        self.error: EpochalError | None = None
-        """Why the follower is over."""
-        self.welcome: m.Welcome | None = None
-        """The last one."""
-        self._relay = relay
-        self._checks = EventChecks(segment, shape)
-        self._fresh_nonce = fresh_nonce
-        self._begin = begin
-        self._continuing = continuing
-        self._least_incarnation = least_incarnation
-        self.state = FOLLOWER_TRANSITIONS.start
-        self._effects: list[FollowerEffect] = []
-        self._reports: list[FollowerReport] = []
-        self._has_begun = False
-        self._incarnation = 0
-        self._last = m.NOTHING_YET
-        """The last event that was reported, or the one after which they begin."""
-        self._newest = m.NOTHING_YET
-        """The last event that the publisher has named."""
+        self._liveness = Liveness(self.settings.join_timeout, self.settings.silence, now)
+        self._terms = PublisherTerms(segment, least_incarnation, relay)
+        self._subscription = PushSubscription(self.settings.max_backlog)
+        self._progress = SegmentProgress(begin, continuing=continuing)
         self._upstream = UpstreamFilter(topics, self.settings.filter, now, whole=whole_filter)
-        self._change: ChannelChange | None = None
-        self._passed = PassedOver()
-        """What the position has passed though it has not come."""
-        self._filters_history = False
-        """Whether the publisher leaves out what is not wanted of a history."""
-        self._skips = False
-        """Whether the publisher leaves out what is not wanted at the start of a history; else all is requested."""
-        self._given_up = 0
-        """Events of an answer to an earlier request that are still to come."""
-        self._request = 0
-        self._answer = Pull(None, PullReason.BEGIN)
-        """What is pulled, or was last."""
-        self._nonce = b""
-        self._subscribed = False
-        """Whether to the nonce."""
-        self._channel: bytes | None = None
-        """The prefix of what is pushed on it."""
-        self._channel_last: int | None = None
-        self._snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
-        self._backlog: list[m.Event] = []
-        self._backlog_bytes = 0
-        self._paused = False
-        self._silence = self.settings.silence
-        self._heard = now
-        """When anything came from the publisher, in seconds."""
-        self._since = now
-        """When this phase began, or its answer last came on, in seconds."""
-        self._join_afresh(now)
+        self._checks = EventChecks(segment, shape)
+        self._connection = SegmentConnection(
+            stream,
+            segment,
+            checks=self._checks,
+            terms=self._terms,
+            liveness=self._liveness,
+            upstream=self._upstream,
+            subscription=self._subscription,
+            progress=self._progress,
+            fresh_nonce=fresh_nonce,
+            credit=self.settings.credit,
+            pushes=pushes,
+        )
+        self._join_answers = JoinAnswers(self._connection)
+        self._change_answers = ChangeAnswers(self._connection, self.settings.max_backlog)
+        self._pull_answers = PullAnswers(self._connection)
+        self._connection.join_afresh(now)
 
     # ---- the shell's side ----
 
     def take(self) -> list[FollowerEffect]:
         """What to send since the last call."""
-        effects, self._effects = self._effects, []
-        return effects
+        return self._connection.take_effects()
 
     def reports(self) -> list[FollowerReport]:
         """What to report to the subscriber since the last call, in order."""
-        reports, self._reports = self._reports, []
-        return reports
+        return self._progress.take_reports()
+
+    @property
+    def state(self) -> FollowerState:
+        """Where it is in its life, as `follower_states` has it."""
+        return self._connection.state
+
+    @property
+    def pushes(self) -> bool:
+        """Whether pushes are followed; otherwise it only pulls (Q7)."""
+        return self._connection.pushes
+
+    @property
+    def welcome(self) -> m.Welcome | None:
+        """The publisher's last one."""
+        return self._terms.welcome
+
+    @property
+    def error(self) -> EpochalError | None:
+        """Why the follower is over; None while it is not."""
+        return self._connection.error
+
+    @property
+    def damaged(self) -> int:
+        """Live events whose payload did not have the writer's CRC-32C."""
+        return self._progress.damaged
 
     @property
     def live(self) -> bool:
         """Whether all up to now has been delivered, and pushes are followed, or the next pull is waited for."""
-        return self.state in (FollowerState.LIVE, FollowerState.WAITING)
+        return self._connection.state in (FollowerState.LIVE, FollowerState.WAITING)
 
     @property
     def began(self) -> bool:
         """Whether `Began` was reported, so that a next follower continues after the last event."""
-        return self._has_begun
+        return self._progress.has_begun
 
     @property
     def broken(self) -> bool:
         """Whether this follower is over."""
-        return self.state is FollowerState.BROKEN
+        return self._connection.state is FollowerState.BROKEN
 
     def pause(self) -> None:
         """The shell stops reading: silence is not the publisher's fault until `resume`."""
-        self._paused = True
+        self._liveness.paused = True
 
     def resume(self, now: float) -> None:
         """The shell reads again."""
-        self._paused = False
-        self._heard = self._since = now
+        self._liveness.resume(now)
 
     def follow_pushes(self, follow: bool, now: float) -> None:
         """From now on follow pushes, or pull only; nothing is lost or reported again (Q15)."""
-        if follow == self.pushes or self.broken:
+        connection = self._connection
+        if follow == connection.pushes or self.broken:
             return
-        self.pushes = follow
+        connection.pushes = follow
         if not follow:
-            self._leave_pushes()
-            if self.state is FollowerState.LIVE:
-                self._enter(FollowerEvent.PUSHES_LEFT, now)
-            elif self.state is FollowerState.JOINING:
-                self._pull_from_begin(FollowerEvent.PUSHES_LEFT, now)
-            elif self.state is FollowerState.NAMING:
-                self._greet(FollowerEvent.PUSHES_LEFT, now)  # other topics may be wanted since the last hello
-        elif self.state is FollowerState.WAITING:
-            self._greet(FollowerEvent.PUSHES_WANTED, now)
+            connection.send(self._subscription.leave())
+            match connection.state:
+                case FollowerState.LIVE:
+                    connection.enter(FollowerEvent.PUSHES_LEFT, now)
+                case FollowerState.JOINING:
+                    connection.pull_from_begin(FollowerEvent.PUSHES_LEFT, now)
+                case FollowerState.NAMING:  # other topics may be wanted since the last hello
+                    connection.greet(FollowerEvent.PUSHES_LEFT, now)
+        elif connection.state is FollowerState.WAITING:
+            connection.greet(FollowerEvent.PUSHES_WANTED, now)
 
     def want(self, topics: TopicFilter | None, now: float, *, widens: bool) -> None:
         """Other topics are wanted from now on.
@@ -221,61 +195,39 @@ class Follower:
         """
         if self.broken:
             return
+        connection = self._connection
         self._upstream.want(topics, now, widens=widens)
-        was_naming = self.state is FollowerState.NAMING
-        self._tell_filter(now)
+        was_naming = connection.state is FollowerState.NAMING
+        connection.name_filter(now)
         if was_naming or not widens:
             return
-        self._abandon_change()
-        if self.state is FollowerState.LIVE:
-            self._join_if_due(now)
+        connection.send(self._subscription.abandon_change())
+        if connection.state is FollowerState.LIVE:
+            connection.change_channel_if_due(now)
         else:
-            self._greet(FollowerEvent.TOPICS_ADDED, now)
-
-    def _tell_filter(self, now: float) -> None:
-        """Send the steps that are due; if these come before the join, and there are no more, join."""
-        if self.pushes:
-            self._effects += map(Request, self._upstream.take(self.segment, now))
-        if self.state is FollowerState.NAMING and self._upstream.ready_for_hello:
-            self._greet(FollowerEvent.NAMED, now)
-
-    def _join_if_due(self, now: float) -> None:
-        """Join another channel, if it is time for that and the publisher knows what must be on it."""
-        if self.state is FollowerState.LIVE and self._change is None and self._upstream.may_join(now):
-            self._begin_change(now)
+            connection.greet(FollowerEvent.TOPICS_ADDED, now)
 
     def tick(self, now: float) -> None:
         """Look for what silence may hide, and give up on a join or a publisher that is silent for too long."""
-        if self._paused or self.broken:
+        if self._liveness.paused or self.broken:
             return
-        if (
-            self.state in (FollowerState.GREETING, FollowerState.JOINING)
-            and now - self._since > self.settings.join_timeout
-        ):
-            self._break(
-                FollowerEvent.SILENCE,
-                TimedOut(f"segment {self.segment}: no answer to the join within {self.settings.join_timeout:g} s"),
-            )
-        elif self.state in (FollowerState.LIVE, FollowerState.PULLING) and now - self._heard > self._silence:
-            self._break(
-                FollowerEvent.SILENCE,
-                TimedOut(f"segment {self.segment}: the publisher was silent for {self._silence:g} s"),
-            )
-        elif self.state is FollowerState.PULLING and now - self._since > self._silence:
-            # It lives, but has given up the answer, as it may while this side was not reading.
-            self._break(FollowerEvent.SILENCE, TimedOut(f"segment {self.segment}: the history did not come on"))
-        elif self._change is not None and now - self._change.since > self.settings.join_timeout:
-            self._greet(FollowerEvent.CHANGE_FAILED, now)
-        elif self._change is None and self.state is FollowerState.LIVE and now - self._heard > self._silence * 2 / 3:
-            self._pull(FollowerEvent.QUIET, self._here, PullReason.CHECK, now)  # Q11: perhaps only the pushes are lost
-        elif self.state is FollowerState.WAITING and (self._upstream.widens or self._upstream.may_join(now)):
-            self._greet(FollowerEvent.TOPICS_DUE, now)
-        elif self.state is FollowerState.WAITING and now - self._since >= self.settings.poll:
-            self._heard = now
-            self._pull(FollowerEvent.POLL_DUE, self._here, PullReason.CHECK, now)
-        elif self.pushes:
-            self._tell_filter(now)
-            self._join_if_due(now)
+        connection, change = self._connection, self._subscription.change
+        missing = self._liveness.missing(connection.state, now)
+        if missing is not None:
+            connection.stop(FollowerEvent.SILENCE, TimedOut(f"segment {self.segment}: {missing}"))
+        elif change is not None and now - change.since > self.settings.join_timeout:
+            connection.greet(FollowerEvent.CHANGE_FAILED, now)
+        elif change is None and connection.state is FollowerState.LIVE and self._liveness.is_quiet(now):
+            # Q11: perhaps only the pushes are lost.
+            connection.pull(FollowerEvent.QUIET, connection.here, PullReason.CHECK, now)
+        elif connection.state is FollowerState.WAITING and (self._upstream.widens or self._upstream.may_join(now)):
+            connection.greet(FollowerEvent.TOPICS_DUE, now)
+        elif connection.state is FollowerState.WAITING and now - self._liveness.since >= self.settings.poll:
+            self._liveness.heard = now
+            connection.pull(FollowerEvent.POLL_DUE, connection.here, PullReason.CHECK, now)
+        elif connection.pushes:
+            connection.name_filter(now)
+            connection.change_channel_if_due(now)
 
     # ---- what arrives ----
 
@@ -283,535 +235,99 @@ class Follower:
         """A message on `requests`."""
         if self.broken:
             return
-        self._heard = now
-        if self.state is FollowerState.PULLING:
-            self._since = now
+        self._liveness.heard = now
+        if self._connection.state is FollowerState.PULLING:
+            self._liveness.since = now
         if type(message) is m.Data:
             self.received.count(message, self._upstream.topics, firehose=False)
         try:
             self._take_answer(message, now)
-            if self.state is FollowerState.PULLING and self._answer.over:
-                self._pulled(now)
+            self._pull_answers.end_if_over(now)
         except RemoteProtocolError as error:
-            self._break(FollowerEvent.RULE_BROKEN, error)
+            self._connection.stop(FollowerEvent.RULE_BROKEN, error)
 
     def _take_answer(self, message: m.Message, now: float) -> None:
-        change = self._change
+        connection, change = self._connection, self._subscription.change
         match message:
             case m.Welcome() if change is not None and message.request == change.request and change.channel is None:
-                self._change_welcomed(change, message)
+                self._change_answers.welcomed(change, message)
             case m.Refused() if change is not None and message.op == change.request:
-                self._greet(FollowerEvent.CHANGE_FAILED, now)  # whatever it is, the join says it again
-            case m.Welcome() if message.request == self._request and self.state is FollowerState.GREETING:
-                self._welcomed(message, now)
-            case m.Opening() if message.request == self._request and self.state is FollowerState.PULLING:
-                self._opened(message)
-            case m.Chunk() if message.request == self._request and self.state is FollowerState.PULLING:
-                if self._answer.announce(message):
-                    self._effects.append(Request(m.Credit(self._request, 1)))
-                self._passed_over()
+                connection.greet(FollowerEvent.CHANGE_FAILED, now)  # whatever it is, the join says it again
+            case m.Welcome() if message.request == connection.request and connection.state is FollowerState.GREETING:
+                self._join_answers.welcomed(message, now)
+            case m.Opening():
+                self._pull_answers.opened(message)
             case m.Chunk():
-                self._given_up = message.events
-            case m.Data() | m.Frontier() | m.Aborted() if self._given_up:
-                self._given_up -= 1
-            case m.Data() | m.Frontier() | m.Aborted() if self.state is FollowerState.PULLING:
-                self._accept_pulled(message)
-            case m.Truncated() if message.request == self._request and self.state is FollowerState.PULLING:
-                self._checks.times(message.frontier)
-                self._history_gone(f"the first retained position is {tuple(message.first_available)}")
+                self._pull_answers.announced(message)
+            case m.Data() | m.Frontier() | m.Aborted():
+                self._pull_answers.take_event(message)
+            case m.Truncated():
+                self._pull_answers.truncated(message)
             case m.Confirm():
                 self._upstream.confirmed(message, now)
-                self._tell_filter(now)
-                self._join_if_due(now)
-            case m.Refused() if self._is_of_filter(message) and self._upstream.refused():
-                if self.state in (FollowerState.GREETING, FollowerState.NAMING):
-                    self._greet(FollowerEvent.FILTER_REFUSED, now)
-            case m.Refused() if message.op == self._request:
-                self._refused(message)
-            case _ if isinstance(message, _ANSWERS):
-                pass  # an answer to a question that was given up
+                connection.name_filter(now)
+                connection.change_channel_if_due(now)
+            case m.Refused() if self._may_refuse_filter(message) and self._upstream.refused():
+                if connection.state in (FollowerState.GREETING, FollowerState.NAMING):
+                    connection.greet(FollowerEvent.FILTER_REFUSED, now)
+            case m.Refused() if message.op == connection.request:
+                self._pull_answers.refused(message)
+            case m.Refused() | m.Welcome():
+                pass  # an answer to a request that was given up
             case _:
                 raise RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}")
 
-    def _is_of_filter(self, refused: m.Refused) -> bool:
+    def _may_refuse_filter(self, refused: m.Refused) -> bool:
         """Whether it may be the filter that is refused: a step of it, or the hello that names it."""
-        greets = self.state is FollowerState.GREETING and refused.op == self._request
+        greets = self._connection.state is FollowerState.GREETING and refused.op == self._connection.request
         return refused.code == LimitExceeded.code and (refused.op == 0 or greets)
 
     def pushed(self, prefix: bytes, message: m.Message, now: float) -> None:
         """A message on `events`; the `prefix` says on which channel, or for which subscription alone."""
-        if self.broken or not self.pushes:
+        connection = self._connection
+        if connection.state is FollowerState.BROKEN or not connection.pushes:
             return
-        self._heard = now
+        self._liveness.heard = now
+        subscription = self._subscription
         if type(message) is m.Data:
             self.received.count(message, self._upstream.topics, firehose=self._upstream.firehose)
         try:
-            if prefix == self._channel:
+            if prefix == subscription.channel:
                 if type(message) is m.Data:  # nearly all messages are
                     self._accept_live(message, now)
                 else:
                     self._take_pushed(message, now)
-            elif prefix == private_prefix(self._nonce):
-                self._take_private(message, now)
-            elif self._change is not None:
-                self._take_of_change(self._change, prefix, message, now)
+            elif prefix == private_prefix(subscription.nonce):
+                self._join_answers.take_private(message, now)
+            elif subscription.change is not None:
+                self._change_answers.take_pushed(subscription.change, prefix, message, now)
             # Else it is of an earlier subscription, or a channel that was left (Q9, E26).
         except RemoteProtocolError as error:
-            self._break(FollowerEvent.RULE_BROKEN, error)
+            connection.stop(FollowerEvent.RULE_BROKEN, error)
 
     def _take_pushed(self, message: m.Message, now: float) -> None:
+        connection, last = self._connection, self._progress.last
         match message:
             case m.Heartbeat():
-                if self.state is FollowerState.LIVE and message.seq > self._last:
-                    self._greet(FollowerEvent.TAIL_LOST, now)
-                elif self.state is FollowerState.LIVE and message.upto > self._last:
-                    self._reached(message.upto, None)  # F7
+                if connection.state is FollowerState.LIVE and message.seq > last:
+                    connection.greet(FollowerEvent.TAIL_LOST, now)
+                elif connection.state is FollowerState.LIVE and message.upto > last:
+                    self._progress.reached(message.upto, None)  # F7
             case m.Frontier() | m.Aborted():
                 self._accept_live(message, now)
             case m.Ended(detail):
-                self._break(FollowerEvent.RUN_ENDED, RelayEnded(f"segment {self.segment}: {detail}"))
+                connection.stop(FollowerEvent.RUN_ENDED, RelayEnded(f"segment {self.segment}: {detail}"))
             case _:
-                raise _not_here(message)
-
-    def _take_private(self, message: m.Message, now: float) -> None:
-        match message:
-            case m.Snapshot() if self.state is FollowerState.JOINING:
-                self._joined(message, now)
-            case m.Refused():
-                if self.state is FollowerState.JOINING:  # later it answers somebody else who has seen our id on `P`
-                    self._break(FollowerEvent.REFUSED, from_code(message.code, message.detail))
-            case _:
-                raise _not_here(message)
-
-    # ---- joining ----
-
-    def _greet(self, event: FollowerEvent, now: float) -> None:
-        """Join again.
-
-        Also how a gap is healed: what is missing is pulled after the last event (Q12).
-        """
-        self._enter(event, now)
-        self._join_afresh(now)
-
-    def _join_afresh(self, now: float) -> None:
-        """Say hello under a fresh subscription id; nothing that was sent to an earlier one counts any more (E26)."""
-        self._abandon_change()
-        if self._subscribed:
-            self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
-            self._subscribed = False
-        if self._has_begun:
-            self._begin = self._here
-            self._continuing = True
-        self._nonce = self._fresh_nonce()
-        self._request += 1
-        self._drop_backlog()
-        self._say_hello(self._request, self._nonce, None, now)
-
-    def _say_hello(self, request: int, nonce: bytes, replaces: bytes | None, now: float) -> None:
-        named, view = self._upstream.hello(now, changes=replaces is not None)
-        hello = m.Hello(request, (m.VERSION,), self.stream, self.segment, nonce, named, replaces, view)
-        self._effects.append(Request(hello))
-
-    def _welcomed(self, welcome: m.Welcome, now: float) -> None:
-        if welcome.version != m.VERSION:
-            raise RemoteProtocolError(f"the publisher chose protocol version {welcome.version}, which was not offered")
-        if welcome.incarnation < self._least_incarnation:
-            self._break(
-                FollowerEvent.UNFIT,
-                TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})"),
-            )
-            return
-        if self._has_begun and self._is_of_another_run(welcome):
-            return
-        if self._relay is not None and (self._relay in welcome.path or len(welcome.path) >= m.MAX_RELAYS):
-            self._break(
-                FollowerEvent.UNFIT, Unavailable(f"segment {self.segment}: {_way_too_long(welcome.path, self._relay)}")
-            )
-            return
-        self.welcome = welcome
-        self._incarnation = self._least_incarnation = welcome.incarnation
-        self._passed = PassedOver()
-        self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
-        self._newest = welcome.seq
-        self._upstream.welcomed(welcome)
-        self._skips = m.SINCE_TIMES in welcome.features
-        self._filters_history = m.SINCE_FILTER in welcome.features
-        if not self.pushes:
-            self._pull_from_begin(FollowerEvent.WELCOMED_TO_PULL, now)
-            return
-        if self._upstream.asks_nothing:
-            self._enter(FollowerEvent.WELCOMED_TO_NAME, now)
-            self._tell_filter(now)
-            return
-        if channel_prefix(welcome) != self._channel:
-            if self._channel is not None:
-                self._effects.append(UnsubscribePrefix(self._channel))
-            self._channel = channel_prefix(welcome)
-            self._channel_last = None
-            self._effects.append(SubscribePrefix(self._channel))
-        self._effects.append(SubscribePrefix(private_prefix(self._nonce)))
-        self._subscribed = True
-        self._enter(FollowerEvent.WELCOMED_TO_JOIN, now)
-
-    def _is_of_another_run(self, welcome: m.Welcome) -> bool:
-        """A relay may come to follow another incarnation. What this connection has is of the last one: it is over."""
-        ended = welcome.incarnation != self._incarnation and bool(welcome.path)
-        if ended:
-            self._break(
-                FollowerEvent.RUN_ENDED,
-                RelayEnded(f"segment {self.segment}: the relay follows another incarnation now"),
-            )
-        return ended
-
-    def _joined(self, snapshot: m.Snapshot, now: float) -> None:
-        if snapshot.incarnation != self._incarnation or snapshot.subscription != self._nonce:
-            raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
-        self._checks.times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
-        self._snapshot = snapshot
-        self._newest = snapshot.seq
-        begin = self._begin
-        if begin is From.LIVE:
-            self._start_from_snapshot(FollowerEvent.JOINED, gap=False, now=now)
-        elif isinstance(begin, m.Position) and self._continuing and begin == (snapshot.incarnation, snapshot.seq):
-            self._last = begin.seq
-            self._report_began(snapshot_state(snapshot), filters=False, resumed=True)
-            self._go_live(FollowerEvent.JOINED, now)
-        else:
-            self._pull_from_begin(FollowerEvent.JOINED_AHEAD, now)
-
-    def _start_from_snapshot(self, event: FollowerEvent, *, gap: bool, now: float) -> None:
-        self._last = self._snapshot.seq
-        self._report_began(snapshot_state(self._snapshot), filters=True, gap=gap)
-        self._go_live(event, now)
-
-    def _report_began(self, state: SegmentState, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
-        self._has_begun = True
-        self._upstream.begins()
-        self._reports.append(Began(self._incarnation, state, filters, gap, resumed, self._upstream.joined))
-
-    def _reached(self, seq: int, topics: TopicFilter | None) -> None:
-        """All that there is of `topics` up to event `seq` has come; for None, all that is on the channel (F7, F10)."""
-        self._passed.extend(self._last, seq, topics)
-        self._last = seq
-        self._reports.append(Reached(seq))
-
-    # ---- another channel, while this one is followed ----
-
-    def _begin_change(self, now: float) -> None:
-        self._enter(FollowerEvent.CHANGE_BEGUN, now)
-        self._abandon_change()
-        self._request += 1
-        self._change = ChannelChange(self._request, self._fresh_nonce(), now, self._upstream.topics)
-        self._say_hello(self._request, self._change.nonce, self._nonce, now)
-
-    def _abandon_change(self) -> None:
-        change, self._change = self._change, None
-        if change is not None and change.channel is not None:
-            self._effects.append(UnsubscribePrefix(private_prefix(change.nonce)))
-            if change.channel != self._channel:
-                self._effects.append(UnsubscribePrefix(change.channel))
-
-    def _change_welcomed(self, change: ChannelChange, welcome: m.Welcome) -> None:
-        if self._is_of_another_run(welcome):
-            return
-        if welcome.version != m.VERSION or welcome.incarnation != self._incarnation:
-            raise RemoteProtocolError("a publisher's version and incarnation stay the same on a connection")
-        self.welcome = welcome
-        self._upstream.welcomed(welcome)
-        change.channel = channel_prefix(welcome)
-        if change.channel != self._channel:
-            self._effects.append(SubscribePrefix(change.channel))
-        self._effects.append(SubscribePrefix(private_prefix(change.nonce)))
-
-    def _take_of_change(self, change: ChannelChange, prefix: bytes, message: m.Message, now: float) -> None:
-        """A message on the channel that is being joined, for the new subscription, or of the past."""
-        match message:
-            case m.Data() | m.Frontier() | m.Aborted() if prefix == change.channel:
-                self._checks.event(message)
-                change.keep(message)
-                if change.backlog_bytes > self.settings.max_backlog:
-                    self._greet(FollowerEvent.CHANGE_FAILED, now)
-            case m.Snapshot() if prefix == private_prefix(change.nonce):
-                self._change_joined(change, message, now)
-            case m.Refused() if prefix == private_prefix(change.nonce):
-                self._greet(FollowerEvent.CHANGE_FAILED, now)
-            case m.Ended(detail) if prefix == change.channel:
-                self._break(FollowerEvent.RUN_ENDED, RelayEnded(f"segment {self.segment}: {detail}"))
-
-    def _change_joined(self, change: ChannelChange, snapshot: m.Snapshot, now: float) -> None:
-        """Leave the old channel, if all that was on it has come; what has not is pulled first (F8)."""
-        if snapshot.incarnation != self._incarnation or snapshot.subscription != change.nonce:
-            raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
-        self._checks.times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
-        if snapshot.seq < self._last:  # of a relay that is behind: a join of its own asks for the state here
-            self._greet(FollowerEvent.CHANGE_FAILED, now)
-            return
-        self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
-        if change.channel != self._channel:
-            if self._channel is not None:
-                self._effects.append(UnsubscribePrefix(self._channel))
-            self._channel, self._channel_last = change.channel, change.last
-        self._nonce, self._change, self._snapshot = change.nonce, None, snapshot
-        self._backlog, self._backlog_bytes = change.backlog, change.backlog_bytes
-        self._newest = max(self._newest, snapshot.seq)
-        self._passed = PassedOver()  # the new channel may have what the old one had not
-        if snapshot.left is None or snapshot.left > self._last:
-            self._begin, self._continuing = self._here, True
-            self._pull(FollowerEvent.CHANGED_WITH_LOSS, self._here, PullReason.RESUME, now)
-            return
-        if snapshot.seq > self._last:
-            self._last = snapshot.seq
-            self._reports.append(Reached(snapshot.seq))
-        self._upstream.begins()
-        self._reports.append(Rejoined(snapshot_state(snapshot), change.topics))
-        self._go_live(FollowerEvent.CHANGED, now)
-
-    # ---- pulling ----
-
-    @property
-    def _here(self) -> m.Position:
-        return m.Position(self._incarnation, self._last)
-
-    def _pull_from_begin(self, event: FollowerEvent, now: float) -> None:
-        """Ask for what follows the place to begin at; of live ones, the last event that the publisher named."""
-        match self._begin:
-            case m.Position() as position:
-                self._pull(event, position, PullReason.RESUME, now)
-            case AfterEvent(seq, incarnation):
-                position = m.Position(self._incarnation if incarnation is None else incarnation, seq)
-                relayed = self.welcome is not None and self.welcome.path
-                if position > (self._incarnation, self._newest) and not relayed:  # a relay may not know of it yet (F15)
-                    self._break(
-                        FollowerEvent.NOT_THERE,
-                        UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}"),
-                    )
-                else:
-                    self._pull(event, position, PullReason.BEGIN, now)
-            case From.LIVE:
-                self._pull(event, m.Position(self._incarnation, self._newest), PullReason.BEGIN, now)
-            case EpochQuery(times) if self._skips and len(times) <= MOST_WANTED:
-                self._pull(event, None, PullReason.BEGIN, now, times)
-            case _:
-                self._pull(event, None, PullReason.BEGIN, now)
-
-    def _pull(
-        self,
-        event: FollowerEvent,
-        position: m.Position | None,
-        reason: PullReason,
-        now: float,
-        wanted: tuple[Time, ...] | None = None,
-    ) -> None:
-        self._enter(event, now)
-        self._request += 1
-        topics = as_prefixes(self._upstream.joined) if self._filters_history else None
-        self._answer = Pull(position, reason, filtered=topics is not None)
-        self._last = self._answer.last
-        since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics, True)
-        self._effects.append(Request(since))
-
-    def _opened(self, opening: m.Opening) -> None:
-        self._checks.times(opening.lower, opening.upper, opening.aborted, opening.below, opening.moved_to)
-        self._answer.open(opening, self._incarnation)
-        self._last = opening.position.seq
-        self._report_opening(
-            SegmentState(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below)
-        )
-        if self._answer.last > self._last and not self.broken:
-            self._last = self._answer.last
-            self._reports.append(Moved(self._last, opening.moved_to))
-
-    def _report_opening(self, state: SegmentState) -> None:
-        """Report where the events of an answer begin, unless the last ones of this connection ended there."""
-        if self._answer.reason is PullReason.CHECK:
-            return
-        if (
-            self._answer.reason is PullReason.BEGIN
-            and isinstance(self._begin, EpochQuery)
-            and not self._begin.whole_behind(state)
-        ):
-            self._break(
-                FollowerEvent.TRUNCATED,
-                HistoryTruncated(
-                    f"segment {self.segment}: epochs that were asked for may have begun before event {state.seq + 1}, "
-                    f"where the retained history starts with the frontier {list(state.lower)}"
-                ),
-            )
-            return
-        gap = self._answer.reason is PullReason.GAP and self._continuing
-        self._report_began(
-            state,
-            filters=self._answer.reason not in (PullReason.RESUME, PullReason.OVERTAKEN),
-            gap=gap,
-            resumed=self._continuing and not gap,
-        )
-        self._continuing = True
-
-    def _accept_pulled(self, event: m.Event) -> None:
-        self._checks.event(event)
-        if not self._answer.accept(event):
-            return
-        if is_damaged(event):
-            self._break(
-                FollowerEvent.RULE_BROKEN,
-                ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"),
-            )
-            return
-        self._last = event.seq
-        self._reports.append(event)
-        self._passed_over()
-
-    def _passed_over(self) -> None:
-        """Where a filtered chunk has come whole, all up to its end has (F10)."""
-        if self._answer.last > self._last:
-            self._reached(self._answer.last, self._upstream.joined)
-
-    def _pulled(self, now: float) -> None:
-        """An answer has come to its end."""
-        if not self.pushes:
-            self._enter(FollowerEvent.PULLED_TO_WAIT, now)
-        elif not self._subscribed:  # pushes are wanted again since
-            self._greet(FollowerEvent.PULLED_TO_JOIN, now)
-        elif self._answer.reason is PullReason.CHECK and self._answer.news:
-            # Q12: the subscription has failed; the next one begins after what has come.
-            self._greet(FollowerEvent.PUSHES_FAILED, now)
-        elif self._last >= self._snapshot.seq:
-            self._go_live(FollowerEvent.PULLED, now)
-
-    def _history_gone(self, detail: str) -> None:
-        now = self._heard
-        if self._answer.reason is PullReason.CHECK and self._subscribed:
-            self._greet(FollowerEvent.LOOKED_TOO_LATE, now)  # lost for good: the next snapshot says where to go on
-        elif (
-            self._answer.reason in (PullReason.BEGIN, PullReason.OVERTAKEN)
-            and (self._answer.opened or self._answer.reason is PullReason.OVERTAKEN)
-            and isinstance(self._begin, AfterEvent | EpochQuery)
-        ):
-            self._break(
-                FollowerEvent.TRUNCATED,
-                HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"),
-            )
-        elif self._continuing and self._subscribed:
-            # E17: the gap cannot be healed; the new snapshot becomes a further filter.
-            self._start_from_snapshot(FollowerEvent.GAP_SKIPPED, gap=True, now=now)
-        elif self._continuing or self._begin is From.LIVE:
-            self._pull(FollowerEvent.GAP_PULLED, None, PullReason.GAP, now)
-        else:
-            self._break(
-                FollowerEvent.TRUNCATED,
-                HistoryTruncated(
-                    f"segment {self.segment}: what was asked for is no longer retained: {detail}; begin again, with "
-                    "since='start' for what is left"
-                ),
-            )
-
-    def _refused(self, refused: m.Refused) -> None:
-        begin, pulling = self._begin, self.state is FollowerState.PULLING
-        if pulling and refused.code == HistoryTruncated.code:
-            if self._answer.opened and not (self._answer.reason is PullReason.CHECK and self._subscribed):
-                self._pull(FollowerEvent.OVERTAKEN, self._here, PullReason.OVERTAKEN, self._heard)
-            else:
-                self._history_gone(refused.detail)
-        elif (
-            pulling
-            and refused.code == RemoteProtocolError.code
-            and isinstance(begin, AfterEvent)
-            and not self._has_begun
-        ):
-            self._break(
-                FollowerEvent.REFUSED,
-                UsageError(f"segment {self.segment} cannot be read after event {begin.seq}: {refused.detail}"),
-            )
-        else:
-            self._break(FollowerEvent.REFUSED, from_code(refused.code, refused.detail))
-
-    # ---- live ----
-
-    def _leave_pushes(self) -> None:
-        if self._subscribed:
-            self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
-            self._nonce = b""  # its snapshot may be on its way, and must not be taken for a second one
-        self._abandon_change()
-        if self._channel is not None:
-            self._effects.append(UnsubscribePrefix(self._channel))
-        self._subscribed = False
-        self._channel = None
-        self._channel_last = None
-        self._drop_backlog()
-
-    def _go_live(self, event: FollowerEvent, now: float) -> None:
-        self._enter(event, now)
-        self._continuing = True
-        backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
-        for kept in backlog:
-            if self.state is not FollowerState.LIVE:
-                return
-            self._follow(kept, now)
-        self._join_if_due(now)
+                raise not_pushed_here(message)
 
     def _accept_live(self, event: m.Event, now: float) -> None:
+        connection = self._connection
         self._checks.event(event)
-        self._channel_last = in_order(event, self._channel_last)
+        self._subscription.came(event)
         if self._upstream.stepping and type(event) is m.Data:
             self._upstream.batch(event.topic)
-            self._tell_filter(now)
-        if self.state is FollowerState.LIVE:
-            self._follow(event, now)
-        elif self.state in (FollowerState.JOINING, FollowerState.PULLING):
-            self._backlog.append(event)
-            self._backlog_bytes += size_of(event)
-            if self._backlog_bytes > self.settings.max_backlog:
-                self._drop_backlog()  # the hole that this leaves is seen and pulled like any other
-
-    def _follow(self, event: m.Event, now: float) -> None:
-        """Q10, E14: accept only what directly follows; what is known already is dropped, a hole is pulled at once."""
-        if event.prev > self._last:
-            self._greet(FollowerEvent.GAP_SEEN, now)
-            return
-        if event.prev < self._last:
-            self._passed.check(event)
-            if event.seq <= self._last:
-                return
-        if is_damaged(event):
-            self.damaged += 1
-            self._greet(FollowerEvent.DAMAGE_SEEN, now)  # as if it had been lost: it is pulled again (fault 20)
-            return
-        self._last = event.seq
-        self._reports.append(event)
-
-    def _drop_backlog(self) -> None:
-        self._backlog = []
-        self._backlog_bytes = 0
-
-    def _enter(self, event: FollowerEvent, now: float) -> None:
-        """All changes of the state go through here."""
-        self.state = FOLLOWER_TRANSITIONS.after(self.state, event)
-        self._since = now
-
-    def _break(self, event: FollowerEvent, error: EpochalError) -> None:
-        self._enter(event, self._heard)
-        self._drop_backlog()
-        self.error = error
-        self._reports.append(Broke(error))
-
-
-def _not_here(message: m.Message) -> RemoteProtocolError:
-    if isinstance(message, m.Snapshot):
-        return RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)")
-    return RemoteProtocolError(f"a publisher does not push {type(message).__name__} here")
-
-
-def _way_too_long(path: tuple[str, ...], relay: str) -> str:
-    """Why a relay cannot follow one to which this is the way."""
-    way = " -> ".join(path)
-    if relay in path:
-        return f"the relay would follow itself: {way}; change the upstream of one of them"
-    return f"at most {m.MAX_RELAYS} relays may follow each other, and there are {len(path)} already: {way}"
-
-
-def snapshot_state(snapshot: m.Snapshot) -> SegmentState:
-    """What a snapshot says, as a state.
-
-    `active` then holds only the maximal active times, which is all that a filter needs.
-    """
-    return SegmentState(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
+            connection.name_filter(now)
+        if connection.state is FollowerState.LIVE:
+            connection.follow(event, now)
+        elif connection.state in (FollowerState.JOINING, FollowerState.PULLING):
+            self._subscription.keep(event)
