@@ -99,9 +99,9 @@ async def test_what_another_completed_before_it_closed_does_not_wait_for_the_dea
 
 async def _told(sub: epochal.Subscription) -> list[epochal.EpochAborted]:
     """The aborts that the subscription knows of but does not yield yet, as their times can still arrive."""
-    while not sub._machine._aborted:  # noqa: ASYNC110 - epochs() tells of it at its turn
+    while not sub._machine._aborts.active:  # noqa: ASYNC110 - epochs() tells of it at its turn
         await asyncio.sleep(0.02)
-    return [epochal.EpochAborted(time) for time in sub._machine._aborted]
+    return [epochal.EpochAborted(time) for time in sub._machine._aborts.active]
 
 
 @pytest.mark.rule("E6")

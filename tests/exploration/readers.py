@@ -281,8 +281,9 @@ def _aborts(log: FixedLog, time: Time) -> bool:
 
 
 _NOT_OF_A_MACHINE = frozenset(
-    ("stream", "shape", "buffered_bytes", "waiting_bytes", "_unjudged_bytes", "_max_buffer", "_seen_from",
-     "_seen_before", "_aborts_remembered", "_open", "_ready", "_ready_open", "_topics", "_segments", "_resumed")
+    ("stream", "shape", "buffered_bytes", "waiting_bytes", "_unjudged_bytes", "_max_buffer", "_shape", "seen_from",
+     "_before", "_remembered", "open", "_ready", "complete", "_topics", "_segments", "_resumed", "_queue", "_aborts",
+     "_seen")
 )  # fmt: skip
 """What does not change, bytes, of which there is no bound here, and what only `saw_whole` reads; or put in below."""
 _NOT_OF_AN_EVENT = frozenset(("prev", "time", "topic", "records", "crc", "payload", "meta", "changes", "times"))
@@ -291,16 +292,18 @@ _NOT_OF_AN_EVENT = frozenset(("prev", "time", "topic", "records", "crc", "payloa
 
 def _machine(machine: SubscriberMachine) -> Hashable:
     """Of an epoch, and of what waits, the order counts within each segment only."""
-    topics, names = machine._topics, Names()
+    topics, queue, names = machine._topics, machine._queue, Names()
     values = {name: value for name, value in vars(machine).items() if name not in _NOT_OF_A_MACHINE}
+    for part in (queue, machine._aborts, machine._seen):
+        values |= {name: getattr(part, name) for name in part.__slots__ if name not in _NOT_OF_A_MACHINE}
     return plain(
         (
             values,
             machine._segments,
             None if machine.ready else machine._resumed,
-            [(time, _epoch(epoch)) for time, epoch in sorted(machine._open.items())],
-            [(each.time, isinstance(each, EpochBatches)) for each in machine._ready],
-            [(time, _epoch(epoch)) for time, epoch in machine._ready_open.items()],
+            [(time, _epoch(epoch)) for time, epoch in sorted(queue.open.items())],
+            [(each.time, isinstance(each, EpochBatches)) for each in queue._ready],
+            [(time, _epoch(epoch)) for time, epoch in queue.complete.items()],
             topics.filter,
             [
                 (each.before, each.after, each._awaited, each._joins, _in_segments(each.held))

@@ -11,7 +11,8 @@ from epochal.protocol.publisher.effects import Private, SendAnswers
 from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor, NewTopics
 from epochal.protocol.subscriber.effects import Began, Request
 from epochal.protocol.subscriber.follower import FollowerSettings
-from epochal.protocol.subscriber.machine import REMEMBERED_GAPS, SubscriberMachine
+from epochal.protocol.subscriber.machine import SubscriberMachine
+from epochal.protocol.subscriber.seen_whole import REMEMBERED_GAPS
 from epochal.protocol.subscriber.upstream_filter import FilterTimes
 from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter

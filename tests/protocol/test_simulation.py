@@ -373,7 +373,7 @@ def _aborts_all_after_a_gap(patch: pytest.MonkeyPatch) -> None:
 
     def aborts(self: SubscriberMachine) -> None:
         if any(self is each for each in doubtful):
-            for time in [time for time in self._open if not self._merged.less_equal(time)]:
+            for time in [time for time in self._queue.open if not self._merged.less_equal(time)]:
                 self._drop_epoch(time, report=True)
         complete(self)
 

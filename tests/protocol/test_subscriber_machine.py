@@ -88,9 +88,9 @@ def test_the_filters_are_gone_once_they_have_nothing_to_say(after):
     subscriber = SubscriberMachine("uid", TimeShape.parse("(int, int)"), ["0"])
     subscriber.began("0", began([(0, 0)], [(0, 3)]))
     subscriber.event("0", data(0, (0, 2)))
-    assert subscriber._filters
+    assert subscriber._seen._filters
     subscriber.event("0", m.Frontier(1, 0, (((0, 0), -1), *after)))
-    assert subscriber._filters == []
+    assert subscriber._seen._filters == []
 
 
 @pytest.mark.rule("S12")

@@ -6,17 +6,14 @@ admits epochs that it can see whole (E15), and hands each out once, when no segm
 Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19, S33; E15-E18; F7-F9.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain, joint
+from epochal.protocol.frontier import Antichain, Change, MutableAntichain, joint
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor, carried, digest
 from epochal.protocol.subscriber.effects import (
-    Arrived,
     Began,
     EpochBatches,
     EpochWasAborted,
@@ -29,22 +26,14 @@ from epochal.protocol.subscriber.effects import (
     SegmentCameUp,
     SegmentWentDown,
 )
+from epochal.protocol.subscriber.epoch_queue import EpochQueue
 from epochal.protocol.subscriber.epoch_state import BATCH_OVERHEAD, FollowedSegment, OpenEpoch
 from epochal.protocol.subscriber.join_filter import JoinFilter
+from epochal.protocol.subscriber.known_aborts import KnownAborts
+from epochal.protocol.subscriber.seen_whole import SeenWhole
 from epochal.protocol.subscriber.widening import WantedTopics, widened
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
-
-REMEMBERED_ABORTS = 65_536
-
-REMEMBERED_GAPS = 1_000
-"""Gaps after which it is still known of the epochs before the first of them whether they were seen whole."""
-
-
-class _Passed(NamedTuple):
-    """Marks, in the queue of events, the end of a complete epoch: it comes after its last event."""
-
-    time: Time
 
 
 class SubscriberMachine:
@@ -71,44 +60,17 @@ class SubscriberMachine:
         self.stream = stream
         self.shape = shape
         self._partial = partial
+        """Whether also epochs are delivered that were under way at a join (S15b)."""
         self._max_buffer = max_buffer_bytes
-        self._holds = not partial
-        """Whether whole epochs are kept for `next_epoch`."""
-        self._reports = True
-        """Whether events are kept for `next_event`."""
         self._segments = {segment: FollowedSegment() for segment in segments}
         self._topics = WantedTopics(topics, self._segments)
+        self._queue = EpochQueue(max_buffer_bytes, holds=not partial)
+        self._aborts = KnownAborts()
+        self._seen = SeenWhole(shape)
         self._merged = MutableAntichain()
-        self._filters: list[JoinFilter] = []
-        self._seen_from = Antichain([shape.bottom])
-        self._seen_before: deque[tuple[Antichain, Antichain]] = deque(maxlen=REMEMBERED_GAPS)
-        """At each gap or wider filter, oldest first: the frontier, and what was seen whole of the times before it."""
-        self._aborted: set[Time] = set()
-        """Aborted times that may still arrive."""
-        self._unreported_aborts: set[Time] = set()
-        """Aborted times that are still to be reported to the application."""
-        self._queued_aborts: set[Time] = set()
-        """Those that wait in `_ready` to be taken."""
-        self._lost: list[tuple[Antichain, Downset]] = []
-        """(frontier, times) of each lost memory: what is in both is aborted, even if it begins only now (E11)."""
-        self._aborts_remembered: dict[Time, None] = {}
-        self._open: dict[Time, OpenEpoch] = {}
-        self._ready: deque[EpochBatches | EpochWasAborted] = deque()
-        self._ready_open: dict[Time, OpenEpoch] = {}
-        self._events: deque[Happened | _Passed] = deque()
-        self._in_hand: dict[int, Happened | _Passed] = {}
-        """By identity, in order: events handed out and not passed, and the ends of epochs that wait for these."""
-        self.buffered_bytes = 0
-        """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
-        self.waiting_bytes = 0
-        """Bytes that wait for the application alone.
-
-        Complete epochs and events not yet taken. The shell stops reading above its bound.
-        """
+        """The lower frontiers of all segments together."""
         self._unjudged_bytes = 0
         """Bytes that wait for every segment to begin."""
-        self._torn: set[Time] = set()
-        """Times of data that came and was lost again before every segment had begun."""
         self._resumed = cursor
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
@@ -125,8 +87,8 @@ class SubscriberMachine:
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
             self.restrict(JoinFilter(seen_from, (), cursor.aborted))
-            self._know_aborted(cursor.unreported_aborts)
-            self._unreported_aborts.update(cursor.unreported_aborts)
+            self._aborts.know(cursor.unreported_aborts)
+            self._aborts.unreported.update(cursor.unreported_aborts)
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)
             self._resume_topics(cursor)
@@ -150,7 +112,7 @@ class SubscriberMachine:
                 kept = kept.without(new)
             elif widened(EVERYTHING.without(new), wanted):
                 self._topics.resume(new, known.whole_from)
-                self._seen_from = joint([self._seen_from, Antichain(known.whole_from)])
+                self._seen.seen_from = joint([self._seen.seen_from, Antichain(known.whole_from)])
         if widened(kept, wanted):
             self._widen(kept if wanted is None else kept.intersection(wanted))
 
@@ -174,35 +136,40 @@ class SubscriberMachine:
     @property
     def waiting_epochs(self) -> int:
         """How many complete or aborted epochs wait for the application."""
-        return len(self._ready)
+        return self._queue.waiting_epochs
 
     @property
     def waits(self) -> bool:
         """Whether anything waits for the application."""
-        return bool(self._ready or self._events)
+        return self._queue.waits
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait for the application alone: complete epochs and events not yet taken.
+
+        The shell stops reading above its bound.
+        """
+        return self._queue.waiting_bytes
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
+        return self._queue.buffered_bytes
 
     @property
     def held_bytes(self) -> int:
         """Bytes of all batches that it holds, whatever for."""
-        return self.buffered_bytes + self._unjudged_bytes
+        return self._queue.buffered_bytes + self._unjudged_bytes
 
     def only_epochs(self) -> None:
         """From now on only `next_epoch` is read."""
-        self._reports = False
+        self._queue.reports = False
         while self.next_event() is not None:
             pass
 
     def only_events(self) -> None:
         """From now on only `next_event` is read: nothing is held back, and nothing held."""
-        self._holds = False
-        self._ready.clear()
-        self.waiting_bytes -= sum(epoch.bytes for epoch in self._ready_open.values())
-        self.buffered_bytes = 0
-        for epoch in (*self._open.values(), *self._ready_open.values()):
-            epoch.batches.clear()
-            epoch.bytes = 0
-        self._events.extend(map(_Passed, self._ready_open))
-        self._pass()
+        self._queue.only_events()
 
     def next_epoch(self) -> EpochBatches | EpochWasAborted | None:
         """The next complete or aborted epoch, in a linear extension of time.
@@ -216,20 +183,12 @@ class SubscriberMachine:
 
     def hand_out_epoch(self) -> EpochBatches | EpochWasAborted | None:
         """The same, not yielded yet: a cursor stays before it until `pass_epoch` (E16). It is handed out once."""
-        if not self._ready:
-            return None
-        epoch = self._ready.popleft()
-        taken = self._ready_open.get(epoch.time)
-        if taken is not None:
-            self.buffered_bytes -= taken.bytes
-            self.waiting_bytes -= taken.bytes
-        return epoch
+        return self._queue.hand_out_epoch()
 
     def pass_epoch(self, epoch: EpochBatches | EpochWasAborted) -> None:
         """The application has an epoch that was handed out: it is yielded."""
-        self._unreported_aborts.discard(epoch.time)
-        self._queued_aborts.discard(epoch.time)
-        self._ready_open.pop(epoch.time, None)
+        self._aborts.unreported.discard(epoch.time)
+        self._queue.pass_epoch(epoch)
 
     def next_event(self) -> Happened | None:
         """The next event as it came; None when there is none now. Taking it yields it."""
@@ -240,32 +199,13 @@ class SubscriberMachine:
 
     def hand_out_event(self) -> Happened | None:
         """The same, not yielded yet: a cursor stays before its epoch until `pass_event`. It is handed out once."""
-        if not self._events:
-            return None
-        event = self._events.popleft()
-        if isinstance(event, _Passed):  # never: none is left at the head
-            return self.hand_out_event()
-        self._in_hand[id(event)] = event
-        while self._events and type(passed := self._events[0]) is _Passed:
-            self._in_hand[id(passed)] = self._events.popleft()
-        self.waiting_bytes -= _weight(event)
-        return event
+        return self._queue.hand_out_event()
 
     def pass_event(self, event: Happened) -> None:
         """The application has an event that was handed out."""
-        del self._in_hand[id(event)]
-        if self._in_hand:
-            self._pass()
-        if type(event) is EpochWasAborted and not self._holds:
-            self._unreported_aborts.discard(event.time)
-
-    def _pass(self) -> None:
-        """An epoch is yielded with the last event of it; until then a cursor stays before it (E16)."""
-        while self._events and isinstance(passed := self._events[0], _Passed):
-            self._in_hand[id(passed)] = self._events.popleft()
-        while self._in_hand and isinstance(passed := next(iter(self._in_hand.values())), _Passed):
-            del self._in_hand[id(passed)]
-            self._ready_open.pop(passed.time, None)
+        self._queue.pass_event(event)
+        if type(event) is EpochWasAborted and not self._queue.holds:
+            self._aborts.unreported.discard(event.time)
 
     # ---- topics ----
 
@@ -288,28 +228,26 @@ class SubscriberMachine:
         kept = EVERYTHING if before is None else before
         given_up = self._topics.give_up()
         if given_up is not None:
-            kept, self._seen_from = kept.intersection(given_up.before), given_up.seen_from
+            kept, self._seen.seen_from = kept.intersection(given_up.before), given_up.seen_from
             self._unjudged_bytes -= given_up.held_bytes
         self._topics.filter = topics
         if topics is not None:
             kept = kept.intersection(topics)
-            self._leave_out(topics)
+            self._queue.keep_topics(topics)
         widens = widened(kept, topics)
         if widens and not self._partial:
             self._widen(kept)
         return widens
 
     def _widen(self, before: TopicFilter) -> None:
-        self._topics.widen(before, self._seen_from)
+        self._topics.widen(before, self._seen.seen_from)
         self._remember_what_was_seen()
-        self._seen_from = Antichain()  # until it is known from when on the new topics are there (E18)
+        self._seen.seen_from = Antichain()  # until it is known from when on the new topics are there (E18)
 
     def _remember_what_was_seen(self) -> None:
         """What is complete by now was seen whole, or was not, whatever changes from here on."""
-        before, passed = self._seen_before, self._merged.frontier
-        # At the same frontier the first entry decides, so many changes at once push out none of the earlier ones.
-        if self.ready and not (before and before[-1][0] == passed):
-            before.append((passed, self._seen_from))
+        if self.ready:
+            self._seen.remember(self._merged.frontier)
 
     def rejoined(self, name: str, rejoined: Rejoined) -> None:
         """The follower of `name` has changed its channel after `rejoined.state` (F8)."""
@@ -322,61 +260,29 @@ class SubscriberMachine:
 
     def whole_from(self) -> Antichain:
         """From which times on epochs are delivered whole, with all topics; once not `widening`."""
-        return self._merged.frontier.join(self._seen_from)
+        return self._merged.frontier.join(self._seen.seen_from)
 
     def _topics_begin(self, name: str, state: SegmentState, topics: TopicFilter | None) -> None:
         widening = self._topics.begin(name, state, topics)
         if widening is None:
             return
-        self._seen_from = widening.frontier(self.shape)
+        self._seen.seen_from = widening.frontier(self.shape)
         self._unjudged_bytes -= widening.held_bytes
         held, widening.held = widening.held, []
         late: dict[Time, OpenEpoch] = {}
         for segment, data in held:
-            epoch = self._open.get(data.time)
+            epoch = self._queue.open.get(data.time)
             if epoch is not None and self._topics.admits(segment, data):
                 late[data.time] = epoch
-                self._deliver(segment, data, epoch)
+                self._queue.add(segment, data, epoch)
         for epoch in late.values():  # of a segment, the held ones came before others that are there already
             epoch.batches.sort(key=lambda batch: (batch[0], batch[1].seq))
 
-    def _leave_out(self, topics: TopicFilter) -> None:
-        """Of what was not handed out, keep only batches of `topics`."""
-        for epoch in self._open.values():
-            self.buffered_bytes -= epoch.keep(topics)
-        complete, self._ready = self._ready, deque()
-        for item in complete:
-            if isinstance(item, EpochWasAborted):
-                self._ready.append(item)
-                continue
-            epoch = self._ready_open[item.time]
-            size = epoch.keep(topics)
-            self.buffered_bytes -= size
-            self.waiting_bytes -= size
-            if epoch.batches:
-                self._ready.append(EpochBatches(item.time, tuple(epoch.batches)))
-            else:
-                self._forget_ready(item.time)
-        unwanted = [each for each in self._events if type(each) is Arrived and not topics.wants(each.data.topic)]
-        self.waiting_bytes -= sum(map(_weight, unwanted))
-        gone = set(map(id, unwanted))
-        self._events = deque(each for each in self._events if id(each) not in gone)
-        self._pass()
-
-    def _forget_ready(self, time: Time) -> None:
-        """A complete epoch is not handed out after all; what is remembered with it goes to the one before it."""
-        times = list(self._ready_open)
-        at = times.index(time)
-        epoch = self._ready_open.pop(time)
-        if at:
-            self._ready_open[times[at - 1]].aborted += epoch.aborted
-
     def saw_whole(self, time: Time) -> bool:
         """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
-        if not self.ready or self._merged.less_equal(time) or time in self._aborts_remembered:
+        if not self.ready or self._merged.less_equal(time) or self._aborts.remembers(time):
             return False
-        earlier = (seen_from for passed, seen_from in self._seen_before if not passed.less_equal(time))
-        return next(earlier, self._seen_from).less_equal(time)
+        return self._seen.saw_whole(time)
 
     def cursor(self) -> Cursor:
         """Where to resume so that everything not yet yielded comes again, whole, and nothing else (E16).
@@ -387,24 +293,22 @@ class SubscriberMachine:
             if self._resumed is None:
                 raise CursorError("there is no cursor before every segment has answered the join; wait for that")
             return self._resumed
-        unyielded = [*self._open.items(), *self._ready_open.items()]
+        unyielded = self._queue.unyielded
         positions = {}
         for name, segment in self._segments.items():
             before = [epoch.before[name] for _, epoch in unyielded if name in epoch.before]
             positions[name] = min([m.Position(segment.incarnation, segment.seq), *before])
         frontier = Antichain([*self._merged.frontier, *(time for time, _ in unyielded)])
-        seen_from = frontier
-        for active in self._filters:
-            seen_from = seen_from.join(active.frontier(self.shape))
+        seen_from = self._seen.frontier(frontier)
         topics = self._topics.filter
-        over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._unreported_aborts
+        over = self._aborts.active.union(self._queue.aborted_meanwhile()) - self._aborts.unreported
         aborted = sorted(time for time in over if frontier.less_equal(time))
         return Cursor(
             self.stream,
             positions,
             tuple(frontier),
             tuple(aborted),
-            tuple(sorted(self._unreported_aborts)),
+            tuple(sorted(self._aborts.unreported)),
             None if seen_from == frontier else tuple(seen_from),
             None if topics is None else carried(topics),
             self._topics.new(self.shape),
@@ -418,7 +322,7 @@ class SubscriberMachine:
     def restrict(self, only: JoinFilter) -> None:
         """Deliver only what `only` admits, also where the snapshots admit more (S15a)."""
         self._see_only(only)
-        self._filters.append(only)
+        self._seen.add(only)
 
     # ---- from the followers ----
 
@@ -427,21 +331,21 @@ class SubscriberMachine:
         segment = self._segments[name]
         if not segment.down:
             segment.down = True
-            self._happened(SegmentWentDown(name, reason))
+            self._queue.report(SegmentWentDown(name, reason))
 
     def up(self, name: str) -> None:
         """Segment `name` is followed, for the first time or again."""
         segment = self._segments[name]
         if segment.down:
             segment.down = False
-            self._happened(SegmentCameUp(name))
+            self._queue.report(SegmentCameUp(name))
 
     def began(self, name: str, began: Began) -> None:
         """A follower of `name` begins (again) after `began.state`."""
         segment = self._segments[name]
         again = segment.began
         if again and self.ready and began.incarnation > segment.incarnation:  # before, nothing of it was handed out
-            self._happened(RewoundTo(name, began.incarnation, began.state.seq))
+            self._queue.report(RewoundTo(name, began.incarnation, began.state.seq))
         if not self._partial:
             self._topics_begin(name, began.state, began.topics)
         if again and began.resumed and not began.gap:
@@ -457,18 +361,16 @@ class SubscriberMachine:
         segment.lower = MutableAntichain(began.state.lower)
         self._keep_waiting(segment, lambda event: False)
         if began.state.below:
-            lost = Antichain(began.state.lower), Downset(began.state.below)
-            if lost not in self._lost:  # a publisher that dies again and again loses the same
-                self._lost.append(lost)
+            self._aborts.lose(began.state.lower, began.state.below)
         seen = JoinFilter(began.state.lower, began.state.active, began.state.aborted)
         if self._partial:
             self._see_only(seen)  # what is under way is delivered, and not whole
         elif began.filters:
             self.restrict(seen)
         else:
-            self._know_aborted(began.state.aborted)
+            self._aborts.know(began.state.aborted)
         if self._reached is not None and not again:  # asked for, and their aborts may be no longer in the history
-            self._unreported_aborts.update(filter(self._reached.less_equal, began.state.aborted))
+            self._aborts.unreported.update(filter(self._reached.less_equal, began.state.aborted))
         if began.gap:
             self._gap(name, began)
         if not self.ready:
@@ -483,18 +385,18 @@ class SubscriberMachine:
         """
         segment.seq = seq
         self._keep_waiting(segment, lambda event: event.seq <= seq)
-        for time in sorted(time for time, epoch in self._open.items() if epoch.last.get(name, seq) > seq):
+        for time in sorted(time for time, epoch in self._queue.open.items() if epoch.last.get(name, seq) > seq):
             self._drop_epoch(time, report=True)
 
     def _begin_when_all_have(self) -> None:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        self._unreported_aborts.update(filter(self._admitted, self._torn))
-        self._torn.clear()
+        self._aborts.unreported.update(filter(self._seen.admits, self._aborts.torn))
+        self._aborts.torn.clear()
         # Torn, or from the cursor: their own events may come before its positions.
-        for time in sorted(self._unreported_aborts):
-            self._happened(EpochWasAborted(time))
+        for time in sorted(self._aborts.unreported):
+            self._queue.report(EpochWasAborted(time))
         # At once: progress of some alone would drop filters that the others need.
         self._advance(*self._segments.values())
         self._complete()  # also where nothing moved: at the end of the stream, a cursor's aborts are left to report
@@ -551,46 +453,30 @@ class SubscriberMachine:
         time = data.time
         if segment.floor is not None and not segment.floor.less_equal(time):
             return  # a time given again that this segment had completed for us: its part was there before (E11, E17)
-        epoch = self._open.get(time)
+        epoch = self._queue.open.get(time)
         if epoch is None:
             self.shape.check(time)
             if not self._wanted(time):
                 self._tell_if_lost(time)
                 return
-            epoch = self._open[time] = OpenEpoch()
+            epoch = self._queue.open[time] = OpenEpoch()
         epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
         epoch.last[name] = data.seq
         admitted = self._topics.admits(name, data)
         if admitted:
-            self._deliver(name, data, epoch)
+            self._queue.add(name, data, epoch)
         elif admitted is None:
             self._count_unjudged(_size(data))
 
-    def _deliver(self, name: str, data: m.Data, epoch: OpenEpoch) -> None:
-        """A batch belongs to what the application is given."""
-        if self._holds:
-            size = BATCH_OVERHEAD + len(data.payload)
-            epoch.batches.append((name, data))
-            epoch.bytes += size
-            self.buffered_bytes += size
-            self._check_buffer()
-        if self._reports:
-            self._happened(Arrived(name, data))
-
     def _wanted(self, time: Time) -> bool:
         """Whether data at `time` may be delivered: still possible for us, not aborted, and seen whole."""
-        if not self._merged.less_equal(time) or time in self._aborted:
+        if not self._merged.less_equal(time) or time in self._aborts.active:
             return False
-        return self._admitted(time)
-
-    def _admitted(self, time: Time) -> bool:
-        """Whether `time` was seen whole from its beginning; with `partial`, whether it was asked for."""
-        return all(active.admits(time) for active in self._filters)
+        return self._seen.admits(time)
 
     def _tell_if_lost(self, time: Time) -> None:
         """Report the abort of `time` if a lost memory covers it: no event of the log says so."""
-        is_lost = any(lower.less_equal(time) and time in below for lower, below in self._lost)
-        if is_lost and time not in self._aborted and self._merged.less_equal(time):
+        if self._aborts.is_lost(time) and time not in self._aborts.active and self._merged.less_equal(time):
             self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
 
     def _keep_waiting(self, segment: FollowedSegment, kept: Callable[[m.Event | Moved], bool]) -> None:
@@ -602,24 +488,14 @@ class SubscriberMachine:
         torn = {event.time for event in segment.waiting if type(event) is m.Data and not kept(event)}
         for time in torn:
             self.shape.check(time)
-        self._know_aborted(sorted(torn))
+        self._aborts.know(sorted(torn))
         if self._resumed is None:
-            self._torn |= torn
+            self._aborts.torn |= torn
         else:
-            self._unreported_aborts.update(filter(self._admitted, torn))
+            self._aborts.unreported.update(filter(self._seen.admits, torn))
         segment.waiting = list(filter(kept, segment.waiting))
         waiting = sum(_size(event) for one in self._segments.values() for event in one.waiting)
         self._unjudged_bytes = waiting + self._topics.held_bytes
-
-    def _check_buffer(self) -> None:
-        if self.buffered_bytes > self._max_buffer:
-            incomplete = sum(epoch.bytes for epoch in self._open.values())
-            if incomplete > self._max_buffer:
-                raise EpochTooLarge(
-                    f"{len(self._open)} epochs that are not complete hold {incomplete} bytes, more than "
-                    "max_buffer_bytes "
-                    f"({self._max_buffer}); raise it, publish smaller epochs, or read events() instead of epochs()"
-                )
 
     # ---- progress ----
 
@@ -634,90 +510,55 @@ class SubscriberMachine:
             changes += [(time, -1) for time in segment.reach]
             segment.reach = reach
         moved = self._merged.update(changes)
-        self._happened(FrontierMoved(tuple(self._merged.frontier)))
+        self._queue.report(FrontierMoved(tuple(self._merged.frontier)))
         if moved:
             self._complete()
 
     def _complete(self) -> None:
         merged = self._merged
-        over = sorted(t for t in {*self._open, *self._aborted} if not merged.less_equal(t))
+        over = sorted(t for t in {*self._queue.open, *self._aborts.active} if not merged.less_equal(t))
         for time in over:
-            epoch = self._open.pop(time, None)
-            if time in self._aborted:
-                self._over(time)
-            elif epoch is not None and epoch.batches:
+            if time in self._aborts.active:
+                self._aborts.active.discard(time)
+                self._queue.finish_aborted(time, report=time in self._aborts.unreported)
+            elif self._queue.finish(time):
                 self._was_whole()
-                self._ready_open[time] = epoch
-                self.waiting_bytes += epoch.bytes
-                self._ready.append(EpochBatches(time, tuple(epoch.batches)))
-            elif epoch is not None and self._reports and not self._holds:
-                self._was_whole()
-                self._ready_open[time] = epoch
-                self._events.append(_Passed(time))
-                self._pass()
-        self._filters = [active for active in self._filters if active.prune(merged.frontier)]
+        self._seen.prune(merged.frontier)
         if self._topics.widenings:  # a cursor can go back to all that was not handed out, and reach more from there
-            self._topics.prune(Antichain([*merged.frontier, *self._open, *self._ready_open]))
-        self._lost = [(lower, below) for lower, below in self._lost if any(map(merged.less_equal, below))]
+            self._topics.prune(Antichain([*merged.frontier, *(time for time, _ in self._queue.unyielded)]))
+        self._aborts.prune(merged)
 
     def _was_whole(self) -> None:
         """An epoch is complete and was seen whole, so it is not true any more that none could be."""
         for segment in self._segments.values():
             segment.began_complete = False
 
-    def _over(self, time: Time) -> None:
-        """An aborted time cannot arrive any more."""
-        self._aborted.discard(time)
-        if self._ready_open:
-            next(reversed(self._ready_open.values())).aborted.append(time)
-        if self._holds and time in self._unreported_aborts and time not in self._queued_aborts:
-            self._queued_aborts.add(time)
-            self._ready.append(EpochWasAborted(time))
-
     def _abort(self, times: Iterable[Time]) -> None:
         for time in times:
-            if time in self._aborted or not self._merged.less_equal(time):
+            if time in self._aborts.active or not self._merged.less_equal(time):
                 continue
-            self._drop_epoch(time, report=self._admitted(time))
+            self._drop_epoch(time, report=self._seen.admits(time))
 
     def _drop_epoch(self, time: Time, *, report: bool) -> None:
-        epoch = self._open.pop(time, None)
-        if epoch is not None:
-            self.buffered_bytes -= epoch.bytes
-        self._know_aborted((time,))
+        self._queue.drop(time)
+        self._aborts.know((time,))
         if report:
-            self._unreported_aborts.add(time)
-            self._happened(EpochWasAborted(time))
+            self._aborts.unreported.add(time)
+            self._queue.report(EpochWasAborted(time))
 
     def _gap(self, name: str, began: Began) -> None:
-        self._happened(GapFound(name, began.incarnation, began.state.seq, began.state.below))
-        for time in sorted(self._open):
+        self._queue.report(GapFound(name, began.incarnation, began.state.seq, began.state.below))
+        for time in sorted(self._queue.open):
             self._drop_epoch(time, report=True)
 
     def _see_only(self, admitted: JoinFilter) -> None:
         """Of other epochs something may be missing, delivered or not (E18)."""
         self._remember_what_was_seen()
         seen = admitted.frontier(self.shape)
-        self._seen_from = self._seen_from.join(seen)
+        self._seen.seen_from = self._seen.seen_from.join(seen)
         if (widening := self._topics.pending) is not None:
             widening.seen_from = widening.seen_from.join(seen)
-        self._know_aborted(admitted.aborted)
-
-    def _know_aborted(self, times: Iterable[Time]) -> None:
-        for time in times:
-            self._aborted.add(time)
-            self._aborts_remembered[time] = None
-            if len(self._aborts_remembered) > REMEMBERED_ABORTS:
-                self._aborts_remembered.pop(next(iter(self._aborts_remembered)))
-
-    def _happened(self, what: Happened) -> None:
-        if self._reports:
-            self._events.append(what)
-            self.waiting_bytes += _weight(what)
-
-
-def _weight(event: Happened) -> int:
-    return BATCH_OVERHEAD + (len(event.data.payload) if type(event) is Arrived else 0)
+        self._aborts.know(admitted.aborted)
 
 
 def _size(event: m.Event | Moved) -> int:
