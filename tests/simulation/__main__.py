@@ -8,6 +8,7 @@ from ast import literal_eval
 from functools import partial
 
 from tests.simulation.run import SimulationFailed, simulate
+from tests.simulation.transitions import never_taken
 
 
 def main(arguments: list[str]) -> int:
@@ -28,10 +29,12 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tests.simulation [--files] SEED [FIELD=VALUE...]", file=sys.stderr)
         return 2
     try:
-        print(replay(seed, trace=print, **fixed))
+        report = replay(seed, trace=print, **fixed)
     except SimulationFailed as failed:
         print(failed, file=sys.stderr)
         return 1
+    print(report)
+    print("transitions that it never took:", *never_taken(report.transitions), sep="\n  ")
     return 0
 
 

@@ -5,8 +5,8 @@ The story of a run is read here, in one place.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.simulation.readers import FILTERS, Reader
 from tests.simulation.relays import RelayNode, Server
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import Memory
+from tests.simulation.transitions import Transition, watched
 from tests.simulation.world import World
 from tests.simulation.writers import Writer
 
@@ -60,6 +61,8 @@ class Report:
     virtual_seconds: float
     counts: Counter[str]
     """What was done and what happened, and how often."""
+    transitions: frozenset[Transition] = field(repr=False)
+    """What the machines took of their state tables."""
 
 
 def simulate(
@@ -77,7 +80,9 @@ def simulate(
     try:
         run = _Run(seed, trace, make_disk or (lambda world, segment: Disk(world)), overrides)
         m.MAX_FILTER_ENTRIES = run.scenario.hello_entries
-        return run.run()
+        with watched() as taken:
+            run.run()
+        return run.report(taken)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise SimulationFailed(seed, why, overrides, on_files=make_disk is not None) from error
@@ -114,7 +119,7 @@ class _Run:
         self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
         self.readers: list[Reader] = []
 
-    def run(self) -> Report:
+    def run(self) -> None:
         """Faults, then the ending, then the checks."""
         world, scenario = self.world, self.scenario
         for writer in self.writers:
@@ -125,7 +130,6 @@ class _Run:
         world.run(scenario.seconds)
         self._end()
         self._check()
-        return self._report()
 
     def _relays_of(self, segment: str) -> list[RelayNode]:
         """Relays that may follow the publisher, each other, and themselves."""
@@ -356,7 +360,8 @@ class _Run:
                 history.fault("kill", writer.name)  # it may have been given up, and does not wake to learn of that
         history.judge()
 
-    def _report(self) -> Report:
+    def report(self, taken: Iterable[Transition]) -> Report:
+        """What happened in the run, with the transitions that it has taken."""
         counts, memories = self.world.counts, [reader.memory for reader in self.readers]
         counts["appends"] = len(self.oracle.appends)
         counts["logged"] = sum(len(log.payloads) for logs in self.oracle.logs.values() for log in logs)
@@ -367,4 +372,4 @@ class _Run:
             counts["claims"] += sum(bool(claim.seen) for claim in memory.claims)
             counts["pulling"] += not memory.pushed
             counts["asked"] += memory.wanted is not None
-        return Report(self.seed, self.scenario, self.world.now, counts)
+        return Report(self.seed, self.scenario, self.world.now, counts, frozenset(taken))
