@@ -1,6 +1,6 @@
-"""One answer to `since` as it comes in: it opens once, where it was asked to, and has no holes but those of a filter.
+"""One answer to `since` as it comes in: it opens once, at the requested position, and only a filter leaves holes.
 
-Separate from the follower because this can be judged without knowing what a subscriber makes of the answer, or what is
+Separate from `pull_answers` because this is judged from the answer alone, whatever the follower does with it or is
 pushed meanwhile.
 
 Sources: rules E10, E14, E16; F10; docs/protocol.md (History).
@@ -19,17 +19,17 @@ class PullReason(StrEnum):
     RESUME = "resume"
     """After events, and in a state, that the subscriber has."""
     OVERTAKEN = "overtaken"
-    """The same, where retention overtook the last answer: perhaps only progress is gone (E13)."""
+    """The same, after retention overtook the last answer: perhaps only frontier changes are gone (E13)."""
     GAP = "gap"
-    """What was asked for is gone: from the start of what there is."""
+    """What was requested is gone: all that is retained."""
     CHECK = "check"
     """Whether there is anything new, on a connection that has begun."""
 
 
 class Pull:
-    """The answer to a request for what comes after position `after`, or, for None, for what there is.
+    """The answer to a request for the events after the position `after`; for None, for all that are retained.
 
-    What takes a message raises `RemoteProtocolError` for one that does not belong there.
+    Methods that take a message raise `RemoteProtocolError` for one that does not belong there.
     """
 
     __slots__ = ("_ends", "_filtered", "_left", "_upto", "after", "last", "news", "opened", "reason")
@@ -44,14 +44,15 @@ class Pull:
         self._upto = NOTHING_YET
         """The end of the part of the log that the last chunk covers."""
         self.last = NOTHING_YET if after is None else after.seq
-        """Up to which event all has come that the answer has."""
+        """All that the answer has up to this event has come."""
         self._left = 0
         """Events that the last chunk announced and that have not come."""
         self._ends = False
+        """Whether the last chunk was announced."""
 
     @property
     def over(self) -> bool:
-        """Whether all of it has come."""
+        """Whether the whole answer has come."""
         return self._ends and not self._left
 
     def open(self, opening: Opening, incarnation: int) -> None:
@@ -74,7 +75,7 @@ class Pull:
         return after.incarnation < got.incarnation == incarnation and got.seq < after.seq
 
     def announce(self, chunk: Chunk) -> bool:
-        """So many events follow; returns whether a further chunk does, for which credit is to be given."""
+        """A chunk of events follows; returns whether another one comes after it, which needs credit."""
         if not self.opened or self._ends or self._left:
             raise RemoteProtocolError("a chunk comes after the opening, and after the events of the one before")
         if self._filtered and chunk.upto < self.last:

@@ -1,4 +1,4 @@
-"""The way from one channel to another, while the present one is followed. Sources: rules F6, F8."""
+"""A change from one channel to another, and the prefixes on `events`. Sources: rules F6, F8."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from epochal.protocol.topics.filter import TopicFilter
 
 @dataclass(slots=True)
 class ChannelChange:
-    """A second join, of the same connection, for `topics`. What comes on its channel waits for its snapshot."""
+    """A second join on the same connection, for `topics`. Events on its channel wait for its snapshot."""
 
     request: int
     nonce: bytes
@@ -19,7 +19,7 @@ class ChannelChange:
     channel: bytes | None = None
     """Its prefix; None until the publisher has named it."""
     last: int | None = None
-    """The last event on it."""
+    """The last event that came on it; None before the first."""
     backlog: list[m.Event] = field(default_factory=list)
     backlog_bytes: int = 0
 
@@ -31,17 +31,17 @@ class ChannelChange:
 
 
 def as_prefixes(topics: TopicFilter | None) -> m.Prefixes | None:
-    """A filter as a message has it; None for everything, and for what is too much for one message."""
+    """A filter as a message has it; None for everything, and for a filter that is too long for one message."""
     if topics is None or len(topics) > m.MAX_FILTER_ENTRIES or topics.size > m.MAX_FILTER_BYTES:
         return None
     return topics.prefixes
 
 
 def channel_prefix(welcome: m.Welcome) -> bytes:
-    """What messages on the channel begin with."""
+    """The prefix of messages on the channel."""
     return b"C" + welcome.channel
 
 
 def private_prefix(nonce: bytes) -> bytes:
-    """What messages for one subscription begin with."""
+    """The prefix of messages for one subscription."""
     return b"P" + nonce

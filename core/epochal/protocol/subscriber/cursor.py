@@ -1,4 +1,4 @@
-"""How far a subscriber has come: small, serialisable, and enough to go on elsewhere.
+"""How far a subscriber has come: small, serialisable, and enough to resume on another machine.
 
 Applications store cursors, so their form outlives any process.
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _FORM = 5
 """The newest. Form 4 has no `new_topics`, form 3 no `topics`, form 2 no `seen_from` and form 1 no `unreported_aborts`.
 
-All are read, and the oldest from 2 on that says all is written.
+All forms are read. A cursor is written in the oldest form from 2 on that has all its fields.
 """
 
 MAX_TOPICS = 4096
@@ -33,10 +33,10 @@ Also of all filters in `new_topics`; above that, changes are taken together.
 
 
 class NewTopics(NamedTuple):
-    """Topics that were not wanted at first: all that are wanted and not `kept`.
+    """Topics that were not wanted at first: all wanted ones but those that are `kept`.
 
-    They are whole in epochs that `whole_from` reaches, and left out of all others; None where that was not known yet
-    (F8).
+    They are whole in the epochs that `whole_from` reaches, and left out of all others. None if a segment had not
+    reported yet where they begin (F8).
     """
 
     kept: TopicFilter
@@ -137,7 +137,7 @@ def length(topics: TopicFilter) -> int:
 
 
 def digest(topics: TopicFilter) -> str:
-    """Of a filter; equal filters have equal ones."""
+    """A digest of a filter; equal filters have equal digests."""
     state = blake2b(digest_size=16)
     for prefix, wanted in topics:
         state.update(b"%d%d:%s" % (wanted, len(prefix), prefix))

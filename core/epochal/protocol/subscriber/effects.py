@@ -1,6 +1,6 @@
-"""What a follower asks its shell to do, and what follower and subscriber report.
+"""What a follower asks its shell to do, and what a follower and the subscriber's machine report.
 
-Shells and simulations handle these values without knowing the machines. They come in the order in which they are taken.
+Shells and simulations handle these values without knowing the machines. The order of a list is the order to act in.
 
 Sources: rules S16-S19; E11, E15-E17.
 """
@@ -42,9 +42,9 @@ FollowerEffect: TypeAlias = Request | SubscribePrefix | UnsubscribePrefix
 class Began(NamedTuple):
     """The segment's events start after `state`.
 
-    `resumed` is true when they start exactly where the last ones ended, so `state` adds nothing. `gap` is true when
-    events between are lost for good; `filters` when epochs that `state` has under way must be left out (E15). From here
-    on batches of `topics` come, if not of more; None for all.
+    `resumed` is true if they start exactly where the last ones ended, so `state` adds nothing. `gap` is true if events
+    between are lost for good, `filters` if epochs that are under way in `state` must be left out (E15). From here on
+    batches of `topics` come, and perhaps of others; None for all topics.
     """
 
     incarnation: int
@@ -56,7 +56,7 @@ class Began(NamedTuple):
 
 
 class Rejoined(NamedTuple):
-    """After `state`, events go on without a hole, and batches of `topics` come; None for all (F8)."""
+    """Events go on without a hole; after `state` they have batches of `topics`, None for all (F8)."""
 
     state: SegmentState
     topics: TopicFilter | None
@@ -108,7 +108,7 @@ class Arrived(NamedTuple):
 
 
 class FrontierMoved(NamedTuple):
-    """The merged lower frontier after a move of some segment's (S16)."""
+    """The merged lower frontier after a segment has moved (S16)."""
 
     frontier: tuple[Time, ...]
 
@@ -116,7 +116,7 @@ class FrontierMoved(NamedTuple):
 class GapFound(NamedTuple):
     """Events of `segment` between its last one and `seq` of `incarnation` are lost for good (E17).
 
-    Every epoch that is <= one of the times `below` is aborted, as far as it was not handed out (E11).
+    Every epoch that is <= one of the times `below` is aborted, unless it was handed out before (E11).
     """
 
     segment: str

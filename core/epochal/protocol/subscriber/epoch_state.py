@@ -1,4 +1,4 @@
-"""What a subscriber keeps of each segment, and of each epoch that has data and is not yielded.
+"""The state of each segment and of each epoch that has data and is not yielded, as the subscriber's machine knows it.
 
 Sources: rules S17; E15-E17.
 """
@@ -12,7 +12,7 @@ from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 
 BATCH_OVERHEAD = 200
-"""Bytes that one held batch costs beside its payload."""
+"""Bytes that one held batch costs in addition to its payload."""
 
 
 @dataclass(slots=True)
@@ -25,15 +25,15 @@ class FollowedSegment:
     began_at: int = m.NOTHING_YET
     """The event after which it began, before the first event was handed out."""
     began_complete: bool = False
-    """Whether nothing could arrive any more there, or after events that are gone and came next."""
+    """Whether the segment was complete there, or after a `Moved` that came next."""
     incarnation: int = 0
     seq: int = m.NOTHING_YET
-    """The last event that was taken in."""
+    """The last event that arrived."""
     lower: MutableAntichain = field(default_factory=MutableAntichain)
     floor: Antichain | None = None
-    """What it had completed before it began again, or a cursor says that it had; data below is a repetition (E17)."""
+    """Its frontier before it began again, or that of a cursor; data that it does not reach is a repetition (E17)."""
     reach: tuple[Time, ...] = ()
-    """What the segment adds to the merged frontier: its lower frontier joined with `floor` (E17)."""
+    """Its part of the merged frontier: its lower frontier joined with `floor` (E17)."""
     waiting: list[m.Event | Moved] = field(default_factory=list)
     """Events that wait for the other segments to begin (S17)."""
 
@@ -58,7 +58,7 @@ class OpenEpoch:
     last: dict[str, int] = field(default_factory=dict)
     """Segment -> its last event of this epoch."""
     bytes: int = 0
-    """What `batches` take, with `BATCH_OVERHEAD` each."""
+    """The size of `batches`, with `BATCH_OVERHEAD` for each."""
 
     def keep(self, topics: TopicFilter) -> int:
         """Drop the batches of all other topics; returns how many bytes that were."""
@@ -70,4 +70,4 @@ class OpenEpoch:
         return size - self.bytes
 
     aborted: list[Time] = field(default_factory=list)
-    """Aborted times that became past while this epoch was the last one to wait. A resume before it reads them again."""
+    """Aborted times that became past while this epoch was the last that waited. A resume before it reads them again."""

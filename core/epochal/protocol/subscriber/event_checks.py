@@ -1,6 +1,6 @@
-"""What holds of every event, wherever it comes from: its order, its times, its payload, and that it was not denied.
+"""Checks of single events: their order, times and payload, and that the publisher had not said that there is none.
 
-Separate from the follower because it needs nothing but the event. Sources: rules S33, E14, F7, F10; docs/protocol.md.
+Sources: rules S33, E14, F7, F10; docs/protocol.md.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from epochal.protocol.topics.filter import TopicFilter
 
 
 class EventChecks:
-    """Raises `RemoteProtocolError` for events that are none of the segment's."""
+    """Raises `RemoteProtocolError` for events that cannot be the segment's."""
 
     __slots__ = ("_checked", "_segment", "_shape")
 
@@ -25,7 +25,7 @@ class EventChecks:
         """The last time of a batch that was found to have the stream's shape."""
 
     def event(self, event: m.Event) -> None:
-        """It follows one before it, and its times have the stream's shape."""
+        """Check that the event comes after its predecessor, and that its times have the stream's shape."""
         if not event.prev < event.seq:
             raise RemoteProtocolError(f"event {event.seq} cannot come after {event.prev}")
         if type(event) is m.Data:
@@ -38,7 +38,7 @@ class EventChecks:
             self.times(event.times)  # type: ignore[union-attr]  # the third kind of event
 
     def times(self, *lists: Iterable[Time]) -> None:
-        """All have the stream's shape."""
+        """Check that all times have the stream's shape."""
         try:
             for times in lists:
                 for time in times:
@@ -48,9 +48,10 @@ class EventChecks:
 
 
 class PassedOver:
-    """The last range of events of which the publisher has said that none is for this subscriber (F7, F10).
+    """The last range of events in which the publisher has said that there is none for this subscriber (F7, F10).
 
-    The position has passed them, so one that is pushed later would be taken for known, and its epoch would lack it.
+    The position has passed the range. If an event in it were pushed later, it would be taken for known and dropped, and
+    its epoch would lack it. So such an event is an error.
     """
 
     __slots__ = ("_after", "_topics", "_upto")
@@ -66,7 +67,7 @@ class PassedOver:
         self._upto, self._topics = upto, topics
 
     def check(self, event: m.Event) -> None:
-        """An event that is pushed is none of them. Raises `RemoteProtocolError`."""
+        """Raise `RemoteProtocolError` for a pushed event that should not exist, or whose predecessor should not."""
         topics = self._topics
         named = event.prev if topics is None and event.seq > self._upto else event.seq
         if not self._after < named <= self._upto:
@@ -79,17 +80,20 @@ class PassedOver:
 
 
 def in_order(event: m.Event, last: int | None) -> int:
-    """The last event on a channel, of which this is the next one that has come; None if none had before."""
+    """The number of the next event on a channel, after the event `last`; None if it is the first.
+
+    Raises `RemoteProtocolError` if it comes out of order.
+    """
     if last is not None and event.prev < last:
         raise RemoteProtocolError(f"event {event.seq} names {event.prev} before it; the channel was at {last}")
     return event.seq
 
 
 def is_damaged(event: m.Event) -> bool:
-    """Whether a payload is not what its writer had sent."""
+    """Whether the payload differs from what the writer sent."""
     return type(event) is m.Data and google_crc32c.value(event.payload) != event.crc
 
 
 def size_of(event: m.Event) -> int:
-    """Bytes that an event which waits takes, roughly."""
+    """About how many bytes an event takes while it waits."""
     return len(event.payload) + 200 if isinstance(event, m.Data) else 200

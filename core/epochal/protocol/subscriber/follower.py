@@ -1,8 +1,8 @@
 """A subscriber's view of one segment: one contiguous queue of its events, whatever the network does.
 
 A machine without I/O: it joins, checks that each event directly follows the last (Q10), pulls what is missing by
-`since`, and says when the connection must be given up. The subscriber's machine, which merges segments, knows nothing
-of connections.
+`since`, and reports when the connection must be given up. The subscriber's machine, which merges segments, does not
+know about connections.
 
 Its states, and what leads from one to another, are the table in `follower_states`.
 
@@ -40,16 +40,16 @@ class FollowerSettings:
 
     join_timeout: float = 3.0
     silence: float = 3.0
-    """Nothing heard for so long: the publisher is taken for gone, and looked up again.
+    """After this silence the publisher is taken for gone, and looked up again.
 
-    Two of the stream's heartbeats where those are rarer. At two thirds of it the follower looks by `since` (Q11). It is
-    not adapted to how often events come (Q13): heartbeats bound every silence, on a busy stream or a quiet one, and to
-    look sooner because of a pause between bursts would only cost requests.
+    At least two of the stream's heartbeats. At two thirds of it the follower looks by `since` (Q11). It does not depend
+    on how often events come: heartbeats bound every silence, on a busy stream or a quiet one. To look sooner because of
+    a pause between bursts would only cost requests.
     """
     poll: float = 1.0
-    """Between two pulls where pushes are not followed (Q7)."""
+    """The time between two pulls while pushes are not followed (Q7)."""
     max_backlog: int = 64 * 2**20
-    """Live events kept while history is pulled; above it they are dropped and pulled as well."""
+    """The most live events that are kept while history is pulled. Beyond it they are dropped, and pulled as well."""
     credit: int = 8
     filter: FilterTimes = field(default_factory=FilterTimes)
 
@@ -57,12 +57,12 @@ class FollowerSettings:
 class Follower:
     """One connection to one segment's publisher.
 
-    `begin` says where: a position is one that a subscriber had reached. `continuing` says that it already holds the
-    state there (a reconnect); otherwise it requests the state (a cursor). `least_incarnation` is the highest
-    incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7). `topics` are
-    wanted, None for all; other batches may come too. With `whole_filter` they are named before a channel is joined;
-    else all are pushed.
-    `relay`: the id of the relay that this connection feeds, which must not be on the way to the publisher (F16).
+    It begins at `begin`; a position there is one that the subscriber had reached. With `continuing` the subscriber
+    already holds the state at this position (a reconnect); otherwise the state is requested (a cursor).
+    `least_incarnation` is the highest incarnation seen before (E12). Without `pushes` it pulls only, every
+    `settings.poll` seconds (Q7). `topics` are wanted, None for all; other batches may come too. With `whole_filter` the
+    publisher must know them before a channel is joined; otherwise all topics are pushed at first. `relay` is the id of
+    the relay that this connection feeds, which must not be on the way to the publisher (F16).
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """The epochs that a subscriber can see whole: one `JoinFilter` a segment and join (E15).
 
-Separate from the machine because epoch atomicity rests on these few lines, and because a set of such filters can also
-be written as a frontier and a few aborted times, which is how a cursor carries them (E16). A topic never decides
-whether an epoch is whole.
+Epoch atomicity rests on these few lines. A set of such filters can also be written as a frontier and a few aborted
+times; a cursor carries them in this form (E16). A topic never decides whether an epoch is whole.
 
 Sources: Strymon's publish-subscribe protocol (design), rules S10-S15; E15-E17.
 """
@@ -49,9 +48,9 @@ class JoinFilter:
         return self.lower is not None or bool(self.upper) or bool(self.aborted)
 
     def frontier(self, shape: TimeShape) -> Antichain:
-        """The minimal times admitted, aborted ones apart.
+        """The minimal times that are admitted, if none was aborted.
 
-        What is not below a set is what reaches one of the corners just past it.
+        A time is not <= `t` exactly if one of the minimal times that are not <= `t` reaches it.
         """
         admitted = Antichain([shape.bottom]) if self.lower is None else self.lower
         for time in self.upper:

@@ -1,7 +1,13 @@
 """A subscriber of any number of segments: merged progress, whole epochs, and what is reported to the application.
 
-A machine without I/O, fed by one `Follower` a segment. It holds what arrived until every segment has begun (S17, S18),
-admits epochs that it can see whole (E15), and hands each out once, when no segment can add to it.
+A machine without I/O. One `Follower` for each segment feeds it. It holds what arrives until every segment has begun,
+admits epochs that it can see whole, and hands out each of them once, when no segment can add to it any more.
+
+Why an epoch is handed out whole: the merged frontier holds the minimal times that any segment can still send. A time
+that it does not reach cannot come any more, so all its batches are here, if none was published before the joins. The
+filters of the joins see to that: each admits only times of which its segment had published nothing. Why it is handed
+out once: the frontier of a segment that begins again is joined with what it was before (its `floor`). So the merged
+frontier never goes back, and a time that it has left is never wanted again.
 
 Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19, S33; E15-E18; F7-F9.
 """
@@ -39,10 +45,11 @@ from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 class SubscriberMachine:
     """Merges the segments of one stream.
 
-    Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial`
-    switches the joins' filters off (S15b) and feeds only `next_event`. `cursor` resumes: what it has not yielded comes
-    again, whole. `wanted` delivers only epochs that one of these times reaches (E20). `topics` leaves out batches by
-    topic. Fed by a `Follower` a segment, of which each is told the topics that `change` has changed.
+    Both `next_epoch` and `next_event` have something to return until `only_epochs` or `only_events` says which one is
+    read. With `partial` epochs that were under way at a join are delivered as well, by `next_event` only (S15b). From a
+    `cursor` it resumes: all that was not yielded comes again, whole. With `wanted` only epochs that one of these times
+    reaches are delivered (E20). `topics` are delivered, None for all; after a `change` the caller passes them on to the
+    followers.
     """
 
     def __init__(
@@ -94,7 +101,7 @@ class SubscriberMachine:
             self._resume_topics(cursor)
 
     def _resume_topics(self, cursor: Cursor) -> None:
-        """Keep what the cursor says of topics that were new; others are judged by where each segment begins (F9)."""
+        """Keep what the cursor says of new topics. Any other topic is judged by where each segment begins (F9)."""
         wanted, then = self._topics.filter, cursor.topics
         if isinstance(then, str):
             if wanted is None or digest(wanted) != then:
@@ -211,23 +218,23 @@ class SubscriberMachine:
 
     @property
     def topics(self) -> TopicFilter | None:
-        """What is wanted; None for all."""
+        """The topics that are wanted; None for all."""
         return self._topics.filter
 
     @property
     def widening(self) -> bool:
-        """Whether a segment has not said yet from where on new topics come."""
+        """Whether a segment has not reported yet where new topics begin."""
         return self._topics.pending is not None
 
     def change(self, topics: TopicFilter | None) -> bool:
-        """Other topics are wanted; returns whether some are new, so that followers must join again for them (F8).
+        """Want other topics; returns whether some are new, so that followers must join again for them (F8).
 
-        Removed topics leave the epochs that were not handed out; wanted again, they are new.
+        Removed topics leave the epochs that were not handed out. If they are wanted again later, they are new.
         """
         before = self._topics.filter
         kept = EVERYTHING if before is None else before
         given_up = self._topics.give_up()
-        if given_up is not None:
+        if given_up is not None:  # topics that it would have brought were never seen whole, so they are new again
             kept, self._seen.seen_from = kept.intersection(given_up.before), given_up.seen_from
             self._unjudged_bytes -= given_up.held_bytes
         self._topics.filter = topics
@@ -242,10 +249,10 @@ class SubscriberMachine:
     def _widen(self, before: TopicFilter) -> None:
         self._topics.widen(before, self._seen.seen_from)
         self._remember_what_was_seen()
-        self._seen.seen_from = Antichain()  # until it is known from when on the new topics are there (E18)
+        self._seen.seen_from = Antichain()  # no epoch is seen whole until every segment has reported (E18)
 
     def _remember_what_was_seen(self) -> None:
-        """What is complete by now was seen whole, or was not, whatever changes from here on."""
+        """Call this before `seen_from` changes: of past times it is settled whether they were seen whole."""
         if self.ready:
             self._seen.remember(self._merged.frontier)
 
@@ -259,7 +266,7 @@ class SubscriberMachine:
         segment.seq = max(segment.seq, seq)
 
     def whole_from(self) -> Antichain:
-        """From which times on epochs are delivered whole, with all topics; once not `widening`."""
+        """Epochs that this reaches are delivered whole, with all topics. Not to be asked while `widening`."""
         return self._merged.frontier.join(self._seen.seen_from)
 
     def _topics_begin(self, name: str, state: SegmentState, topics: TopicFilter | None) -> None:
@@ -275,11 +282,11 @@ class SubscriberMachine:
             if epoch is not None and self._topics.admits(segment, data):
                 late[data.time] = epoch
                 self._queue.add(segment, data, epoch)
-        for epoch in late.values():  # of a segment, the held ones came before others that are there already
+        for epoch in late.values():  # held batches are older than those of the same segment that are there already
             epoch.batches.sort(key=lambda batch: (batch[0], batch[1].seq))
 
     def saw_whole(self, time: Time) -> bool:
-        """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
+        """Whether the epoch `time` is complete, and was delivered if it had any data (E18)."""
         if not self.ready or self._merged.less_equal(time) or self._aborts.remembers(time):
             return False
         return self._seen.saw_whole(time)
@@ -294,6 +301,8 @@ class SubscriberMachine:
                 raise CursorError("there is no cursor before every segment has answered the join; wait for that")
             return self._resumed
         unyielded = self._queue.unyielded
+        # Just before the first event of any epoch that is not yielded, so that it is read again from its beginning. Its
+        # time is in the frontier too, so it is delivered again; epochs that the frontier does not reach are skipped.
         positions = {}
         for name, segment in self._segments.items():
             before = [epoch.before[name] for _, epoch in unyielded if name in epoch.before]
@@ -315,7 +324,7 @@ class SubscriberMachine:
         )
 
     def position(self, segment: str) -> m.Position:
-        """The last event of `segment` that was taken in; a new follower goes on after it."""
+        """The last event of `segment` that arrived; a new follower goes on after it."""
         known = self._segments[segment]
         return m.Position(known.incarnation, known.seq)
 
@@ -327,7 +336,7 @@ class SubscriberMachine:
     # ---- from the followers ----
 
     def down(self, name: str, reason: str) -> None:
-        """The connection to segment `name` is lost, or a next one is; the merged frontier waits for it (S19)."""
+        """The connection to segment `name` is lost. The merged frontier waits for it (S19)."""
         segment = self._segments[name]
         if not segment.down:
             segment.down = True
@@ -344,7 +353,7 @@ class SubscriberMachine:
         """A follower of `name` begins (again) after `began.state`."""
         segment = self._segments[name]
         again = segment.began
-        if again and self.ready and began.incarnation > segment.incarnation:  # before, nothing of it was handed out
+        if again and self.ready and began.incarnation > segment.incarnation:  # nothing is handed out before `ready`
             self._queue.report(RewoundTo(name, began.incarnation, began.state.seq))
         if not self._partial:
             self._topics_begin(name, began.state, began.topics)
@@ -357,19 +366,19 @@ class SubscriberMachine:
         if not self.ready:
             segment.began_at, segment.began_complete = began.state.seq, not began.state.lower
         if again:
-            segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
+            segment.floor = segment.joined()  # what it had completed stays complete, so the frontier never goes back
         segment.lower = MutableAntichain(began.state.lower)
         self._keep_waiting(segment, lambda event: False)
         if began.state.below:
             self._aborts.lose(began.state.lower, began.state.below)
         seen = JoinFilter(began.state.lower, began.state.active, began.state.aborted)
         if self._partial:
-            self._see_only(seen)  # what is under way is delivered, and not whole
+            self._see_only(seen)  # epochs under way are delivered, but not seen whole
         elif began.filters:
             self.restrict(seen)
         else:
             self._aborts.know(began.state.aborted)
-        if self._reached is not None and not again:  # asked for, and their aborts may be no longer in the history
+        if self._reached is not None and not again:  # they were asked for; their aborts may be older than the history
             self._aborts.unreported.update(filter(self._reached.less_equal, began.state.aborted))
         if began.gap:
             self._gap(name, began)
@@ -379,9 +388,9 @@ class SubscriberMachine:
             self._advance(segment)
 
     def _rewind(self, name: str, segment: FollowedSegment, seq: int) -> None:
-        """Nothing after event `seq` outlived the last incarnation: epochs that hold some of it are aborted (E10).
+        """The last incarnation lost all events after `seq`: epochs that hold data of these are aborted (E10).
 
-        Frontier changes and aborts are always secured before they are pushed, so only data can be among it.
+        Publishers store frontier changes and aborts before they push them, so only data can be lost.
         """
         segment.seq = seq
         self._keep_waiting(segment, lambda event: event.seq <= seq)
@@ -394,12 +403,12 @@ class SubscriberMachine:
         self.ready = True
         self._aborts.unreported.update(filter(self._seen.admits, self._aborts.torn))
         self._aborts.torn.clear()
-        # Torn, or from the cursor: their own events may come before its positions.
+        # Torn epochs, and those of the cursor: the events that abort these may be before its positions.
         for time in sorted(self._aborts.unreported):
             self._queue.report(EpochWasAborted(time))
-        # At once: progress of some alone would drop filters that the others need.
+        # All at once: the frontier of some segments alone would prune filters that the other segments still need.
         self._advance(*self._segments.values())
-        self._complete()  # also where nothing moved: at the end of the stream, a cursor's aborts are left to report
+        self._complete()  # also if nothing moved: at the end of the stream, a cursor's aborts may be left to report
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
             reached = segment.seq
@@ -408,7 +417,7 @@ class SubscriberMachine:
             segment.seq = reached  # which may be after the last of them (F7, F10)
 
     def event(self, name: str, event: m.Event | Moved) -> None:
-        """The next event of segment `name`, the direct follower of the last; or what stands for some that are gone."""
+        """The next event of segment `name`, directly after the last; or a `Moved` in place of events that are gone."""
         segment = self._segments[name]
         if type(event) is Moved and m.NOTHING_YET < segment.seq == segment.began_at and not event.lower:
             segment.began_complete = True
@@ -442,7 +451,7 @@ class SubscriberMachine:
         before = segment.lower.frontier
         visible = segment.lower.update(changes)
         if not all(before.less_equal(time) for time, change in visible if change > 0):
-            # Believed, an epoch that was handed out could be handed out again (invariant I6).
+            # If this were accepted, an epoch that was handed out could be handed out again (invariant I6).
             raise RemoteProtocolError(f"segment {name}: event {segment.seq} moves the frontier back")
         if visible:
             self._advance(segment)
@@ -452,7 +461,7 @@ class SubscriberMachine:
     def _data(self, name: str, segment: FollowedSegment, data: m.Data) -> None:
         time = data.time
         if segment.floor is not None and not segment.floor.less_equal(time):
-            return  # a time given again that this segment had completed for us: its part was there before (E11, E17)
+            return  # the segment had completed this time before it began again: its batches were here already (E17)
         epoch = self._queue.open.get(time)
         if epoch is None:
             self.shape.check(time)
@@ -469,21 +478,21 @@ class SubscriberMachine:
             self._count_unjudged(_size(data))
 
     def _wanted(self, time: Time) -> bool:
-        """Whether data at `time` may be delivered: still possible for us, not aborted, and seen whole."""
+        """Whether data at `time` may be delivered: it can still come, was not aborted, and is seen whole."""
         if not self._merged.less_equal(time) or time in self._aborts.active:
             return False
         return self._seen.admits(time)
 
     def _tell_if_lost(self, time: Time) -> None:
-        """Report the abort of `time` if a lost memory covers it: no event of the log says so."""
+        """Report the abort of `time` if a lost memory covers it: the log has no event that does."""
         if self._aborts.is_lost(time) and time not in self._aborts.active and self._merged.less_equal(time):
             self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
 
     def _keep_waiting(self, segment: FollowedSegment, kept: Callable[[m.Event | Moved], bool]) -> None:
-        """Keep of the events that wait for the other segments to begin only `kept`.
+        """Drop events that wait for the other segments to begin, except those that `kept` returns true for.
 
-        Epochs that lose data by this are not seen whole (E10, E17). Whether they are reported is known when every
-        segment has begun; only who resumes knows already that they are its own.
+        Epochs that lose data by this are not seen whole (E17). Only those that this subscriber would have delivered are
+        reported. Which ones these are is known when every segment has begun, or at once from a cursor.
         """
         torn = {event.time for event in segment.waiting if type(event) is m.Data and not kept(event)}
         for time in torn:
@@ -500,7 +509,7 @@ class SubscriberMachine:
     # ---- progress ----
 
     def _advance(self, *segments: FollowedSegment) -> None:
-        """Let the segments' frontiers count in the merged one, and hand out what that completes."""
+        """Replace these segments' part of the merged frontier, and hand out what that completes."""
         if not self.ready:
             return
         changes: list[Change] = []
@@ -515,6 +524,11 @@ class SubscriberMachine:
             self._complete()
 
     def _complete(self) -> None:
+        """Hand out the epochs that the merged frontier does not reach, and forget what only they needed.
+
+        Sorted: a time that is less than another in the partial order comes before it in this total order, so an epoch
+        never comes before one that precedes it.
+        """
         merged = self._merged
         over = sorted(t for t in {*self._queue.open, *self._aborts.active} if not merged.less_equal(t))
         for time in over:
@@ -524,12 +538,12 @@ class SubscriberMachine:
             elif self._queue.finish(time):
                 self._was_whole()
         self._seen.prune(merged.frontier)
-        if self._topics.widenings:  # a cursor can go back to all that was not handed out, and reach more from there
+        if self._topics.widenings:  # a resume goes back to epochs that are not yielded, and reaches more from there
             self._topics.prune(Antichain([*merged.frontier, *(time for time, _ in self._queue.unyielded)]))
         self._aborts.prune(merged)
 
     def _was_whole(self) -> None:
-        """An epoch is complete and was seen whole, so it is not true any more that none could be."""
+        """An epoch was whole: the application has got something of the stream."""
         for segment in self._segments.values():
             segment.began_complete = False
 
@@ -552,7 +566,7 @@ class SubscriberMachine:
             self._drop_epoch(time, report=True)
 
     def _see_only(self, admitted: JoinFilter) -> None:
-        """Of other epochs something may be missing, delivered or not (E18)."""
+        """Something may be missing of epochs that are not admitted, whether they are delivered or not (E18)."""
         self._remember_what_was_seen()
         seen = admitted.frontier(self.shape)
         self._seen.seen_from = self._seen.seen_from.join(seen)

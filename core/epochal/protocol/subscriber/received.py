@@ -1,4 +1,4 @@
-"""How much has come to a reader, and how much of that for nothing. Sources: rules F2, F12; Q7."""
+"""How much a reader has received, and how much of that it did not want. Sources: rules F2, F12; Q7."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from epochal.protocol.topics.filter import TopicFilter
 
 @dataclass(slots=True)
 class Received:
-    """Batches that were sent to one reader, pushed or pulled, those that came twice among them; bytes are payloads."""
+    """Batches that one reader was sent, pushed or pulled; repeated ones count again. Bytes are those of payloads."""
 
     records: int = 0
     bytes: int = 0
     unwanted_bytes: int = 0
-    """Of topics that are not wanted: the reader left them out."""
+    """Bytes of topics that are not wanted: the reader left them out."""
     firehose_bytes: int = 0
-    """Pushed on a channel that was joined before the publisher knew what is wanted."""
+    """Bytes pushed on a channel that was joined before the publisher knew the wanted topics."""
 
     def count(self, data: m.Data, topics: TopicFilter | None, *, firehose: bool) -> None:
         """One batch has come; `topics` are wanted, None for all."""

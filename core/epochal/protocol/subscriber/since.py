@@ -20,7 +20,7 @@ from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, from_json
 
 FORMS = "start, seq:N, time:T, frontier:[T, ...], cut:{SEGMENT: N, ...}"
-"""What a text can be."""
+"""The forms of a text."""
 
 
 class From(StrEnum):
@@ -31,14 +31,14 @@ class From(StrEnum):
 
 
 class AfterEvent(NamedTuple):
-    """Begin after event `seq`, as one that joins there (E13); `incarnation` is the present one for None."""
+    """Begin after event `seq`, as a subscriber that joins there (E13); for None in the present incarnation."""
 
     seq: int
     incarnation: int | None = None
 
 
 Begin: TypeAlias = From | Position | AfterEvent | EpochQuery
-"""With `EpochQuery`: where all of what is wanted begins, which the history must hold."""
+"""An `EpochQuery` begins before the first event of all epochs that it wants; the history must still have it."""
 
 
 class AfterSeq(NamedTuple):
@@ -60,18 +60,18 @@ class FromFrontier(NamedTuple):
 
 
 class AfterCut(NamedTuple):
-    """After a place in each segment's log."""
+    """After one event of each segment's log."""
 
     places: Mapping[str, AfterEvent]
 
 
 ParsedSince: TypeAlias = From | Cursor | AfterSeq | AfterTime | FromFrontier | AfterCut
-"""`since`, read but not yet held against the stream."""
+"""`since`, read but not yet checked against the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What `since` means for one stream: where each segment is begun, and what may be delivered at all."""
+    """The meaning of `since` for one stream: where each segment begins, and which epochs may be delivered."""
 
     places: Mapping[str, Begin]
     cursor: Cursor | None = None
@@ -112,12 +112,12 @@ def read_since(given: object) -> ParsedSince:
 
 
 def is_since(text: str) -> bool:
-    """Whether `text` has one of the forms, well written or not, and so names no file."""
+    """Whether `text` has one of the forms, even if badly written, and so is not the name of a file."""
     return text == From.START or (":" in text and text.partition(":")[0] in _READERS)
 
 
 def placed(since: ParsedSince, stream: str, shape: TimeShape, segments: Iterable[str]) -> Beginning:
-    """What `since` means for the stream with uid `stream`.
+    """Apply `since` to the stream with uid `stream`.
 
     Raises `CursorError` for a cursor of another stream, `TimeShapeError` for times that are not the stream's, and
     `UsageError` for positions that are not of its segments.
@@ -141,7 +141,7 @@ def placed(since: ParsedSince, stream: str, shape: TimeShape, segments: Iterable
                 )
             return Beginning(dict(since.places))
         case AfterTime():
-            # What is not <= T is what reaches one of the corners just past it.
+            # A time is not <= T exactly if one of the minimal times that are not <= T reaches it.
             return _wanting(shape.successors_past(shape.check(since.time)), names)
         case FromFrontier():
             return _wanting([shape.check(time) for time in since.times], names)

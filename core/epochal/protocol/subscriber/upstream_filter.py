@@ -1,13 +1,13 @@
-"""What one connection wants, what its publisher knows of that, and when it is time to join another channel.
+"""The topics that one connection wants, what its publisher knows of them, and when to join another channel.
 
-Two ways lead to a channel that carries only what is wanted, and `push.initialFilter` of the stream says which. With
-`firehose` everything is pushed at first, and each batch that comes may cause one step towards the filter
-(`topics.subscriber_trie`). With `none` each hello names the whole filter. One that is too long for that is told step by
-step as well, but before a channel is joined, and without waiting for batches: a first hello asks for nothing but a
-welcome, and the next one gets the channel of all that was told since.
+A client gets a channel that carries only what it wants in one of two ways. The stream's `push.initialFilter` says
+which. With `firehose` everything is pushed at first, and each batch that comes may cause one step towards the filter
+(`topics.subscriber_trie`). With `none` each hello names the whole filter. A filter that is too long for a hello is sent
+step by step as well, but before a channel is joined and without waiting for batches: a first hello requests only a
+welcome, and the next one gets the channel of everything that was sent since.
 
-A channel that carries more than is wanted does no harm, because the rest is left out at this end. One that carries less
-does: a join that is to bring new topics waits until the publisher knows that they are wanted.
+A channel that carries more than is wanted does no harm, because the receiver leaves the rest out. A channel that
+carries less would lose records. So a join for new topics waits until the publisher knows that they are wanted.
 
 Sources: rules N11, N12, F2-F6, F12; *Generalized subscription upstreaming* on the nanomsg mailing list.
 """
@@ -22,71 +22,73 @@ from epochal.protocol.topics.requests import Confirm, Step
 from epochal.protocol.topics.subscriber_trie import SubscriberTrie
 
 FRESH = 30.0
-"""Seconds after the last request for which a publisher still knows what it was told; it forgets after twice that."""
+"""Seconds after the last step for which a publisher certainly remembers a view; it forgets one after twice that."""
 REPEATS = 2
-"""How often a request is sent again before a join that waits for it goes on without (N12)."""
+"""How often a step is sent again before a join that waits for its confirmation asks for everything instead (N12)."""
 NOTHING: m.Prefixes = (), ()
-"""No topic, in a hello whose channel is not joined."""
+"""The filter of a hello whose channel is not joined: no topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterTimes:
-    """In seconds."""
+    """All times are in seconds."""
 
     settled: float = 1.0
     """How long a narrower filter must stay the same before its channel is joined."""
     between_changes: float = 5.0
     """The least time between two joins of other channels, except for new topics."""
     coarse_again: float = 60.0
-    """How long a channel that carries more than is wanted is put up with, where the publisher had no other (F12)."""
+    """How long to stay on a channel that carries more than was asked for before the next hello (F12)."""
     again: float = 1.0
-    """How long a confirmation is waited for before the request is sent again (N8)."""
+    """How long to wait for a confirmation before a step is sent again (N8)."""
 
 
 class UpstreamFilter:
     """The filter of one connection. `topics` are wanted, None for all.
 
-    `whole`: the publisher is to know all of them before a channel is joined, by the hello if that can name them.
+    With `whole` the publisher must know all of them before a channel is joined: from the hello, if they fit into it.
     """
 
     def __init__(self, topics: TopicFilter | None, times: FilterTimes, now: float, *, whole: bool) -> None:
         self.topics = topics
         self.joined: TopicFilter | None = topics
-        """What was wanted at the last join, whose channel carries it; None for all."""
+        """The topics of the last join, all of which its channel carries; None for all."""
         self.stepping = False
         """Whether a batch may cause a step."""
         self._times = times
         self._whole = whole
         self.asks_nothing = False
-        """Whether the last hello wanted nothing but a welcome: its channel is not the one to join."""
+        """Whether the last hello requested only a welcome: its channel is not to be joined."""
         self._can_filter: bool | None = None
-        """Whether the publisher can send only what is wanted; None before it has said so."""
+        """Whether the publisher has channels by filter; None before its first welcome."""
         self._refused = False
-        """Whether the publisher has refused to take a filter; it is not asked again on this connection."""
+        """Whether the publisher has refused a filter; it gets no other one on this connection."""
         self._coarse = False
+        """Whether the publisher said that its channel carries more than was asked for."""
         self._unknown = False
-        """Whether the publisher did not know what is wanted when it answered the last hello."""
+        """Whether the publisher did not know the wanted topics when it answered the last hello."""
         self._follows_unknown = False
-        """The same of the join whose channel is followed."""
+        """The same for the hello whose channel is followed."""
         self._joined_at = now
+        """When the last hello was sent."""
         self._may_change_at = now
         """When the channel may be changed again."""
         self._changed_at = now
         """When `topics`, or what the publisher knows of them, last changed."""
         self._changed = False
-        """Whether that was after the last join."""
+        """Whether that was after the last hello."""
         self.widens = False
-        """Whether new topics wait for a join that is over."""
+        """Whether new topics are wanted that no completed join has brought yet."""
         self._view = 0
-        """The number of the publisher's view; a higher one begins anew, with everything."""
+        """The number of the publisher's view of the filter. A view with a higher number begins with everything."""
         self._trie: SubscriberTrie | None = None
-        """None where nothing is told step by step."""
+        """The steps towards the filter; None if no steps are sent."""
         self._joined_view = EVERYTHING
-        """What the publisher's view was at the last join, as far as it was confirmed."""
+        """The confirmed part of the publisher's view at the last hello."""
         self._asked_at = inf
-        """When a request was sent last for this view; in the future before the first one."""
+        """When the last step of this view was sent; infinite before the first."""
         self._repeats = 0
-        """How often what is under way was sent again since the last confirmation."""
+        """How often the steps under way were sent again since the last confirmation."""
 
     @property
     def _wanted(self) -> TopicFilter:
@@ -95,7 +97,7 @@ class UpstreamFilter:
     # ---- what is wanted ----
 
     def want(self, topics: TopicFilter | None, now: float, *, widens: bool) -> None:
-        """Other topics are wanted; `widens` if some are new, so that a join must bring them."""
+        """Other topics are wanted. With `widens` some are new, and a join must bring them."""
         self.topics, self._changed_at, self._changed = topics, now, True
         self.widens = self.widens or widens
         if self._trie is None or self._is_stale(now) or self._is_named:
@@ -106,15 +108,15 @@ class UpstreamFilter:
 
     @property
     def _is_named(self) -> bool:
-        """Whether a hello says all."""
+        """Whether a hello names all that is wanted."""
         return self.topics is None or (self._whole and as_prefixes(self.topics) is not None)
 
     def _is_stale(self, now: float) -> bool:
-        """Whether the publisher may have forgotten what it was told."""
+        """Whether the publisher may have forgotten the view."""
         return self._trie is not None and now - self._asked_at > FRESH
 
     def _begin_view(self) -> None:
-        """A client that joins is sent everything, until the publisher is told otherwise (N15)."""
+        """Begin a new view: its publisher sends everything until steps say otherwise (N15)."""
         self._view += self._trie is not None
         steps = self._can_filter and not self._refused and not self._is_named
         self._trie = SubscriberTrie(self._wanted, {b"": True}) if steps else None
@@ -128,25 +130,29 @@ class UpstreamFilter:
 
     @property
     def ready_for_hello(self) -> bool:
-        """Whether a hello gets the right channel: it can say all, or nothing is left to be told, or can be."""
+        """Whether a hello gets the right channel.
+
+        It does if it can name the whole filter, if all steps are confirmed, or if no steps can be sent at all.
+        """
         if not self._whole or self._refused or self._is_named:
             return True
         return self._can_filter is False if self._trie is None else self._trie.converged
 
     def hello(self, now: float, *, changes: bool) -> tuple[m.Prefixes | None, int]:
-        """What a hello says of the filter, so that its channel carries all that is wanted: its prefixes, and a view.
+        """The prefixes and the view that a hello names, so that its channel carries all that is wanted.
 
-        `changes`: it is for another channel than the one that is followed. Afterwards `asks_nothing` says whether it is
-        only for a welcome, after which all that is wanted must be told first.
+        With `changes` it is for another channel than the one that is followed. Afterwards `asks_nothing` says whether
+        it requests only a welcome, so that the filter must be sent before the next hello.
         """
         named = as_prefixes(self.topics) if self._whole and not self._refused else None
         if self._is_stale(now) and self._trie is not None and self._trie.converged:
-            named = as_prefixes(self.topics)  # the publisher has had it, and may have forgotten
+            named = as_prefixes(self.topics)  # the publisher may have forgotten the view, but a hello can name it all
         if named is None and (self._is_stale(now) or not (self._whole or self._covers)):
+            # The view could lack wanted topics, or be forgotten. A new one begins with everything, and lacks nothing.
             self._begin_view()
         self.asks_nothing = not (changes or self.ready_for_hello)
         if self.asks_nothing:
-            # A relay would have to ask for everything if the hello did not say so; and everything waits for a join.
+            # Without this a relay would ask its publisher for everything. All topics wait for the next join, as if new.
             named, self.widens = NOTHING, True
         self.joined, self._joined_at = self.topics, now
         if changes:
@@ -160,12 +166,12 @@ class UpstreamFilter:
         return named, self._view
 
     def begins(self) -> None:
-        """A join is over: from here on its topics come."""
+        """A join is complete: its topics come from here on."""
         self.widens = False
         self._follows_unknown = self._unknown
 
     def welcomed(self, welcome: m.Welcome) -> None:
-        """The publisher says what it can do, and whether its channel carries more than was asked for."""
+        """The publisher names its features, and whether its channel carries more than was asked for."""
         self._coarse = welcome.coarse
         if not self._can_filter:
             self._can_filter = m.FILTER_CHANNELS in welcome.features
@@ -173,24 +179,27 @@ class UpstreamFilter:
 
     @property
     def firehose(self) -> bool:
-        """Whether the publisher did not know what is wanted when it named the channel that is followed."""
+        """Whether the publisher did not know the wanted topics when it named the channel that is followed."""
         return self.topics is not None and (self._follows_unknown or not self._can_filter)
 
     @property
     def _covers(self) -> bool:
-        """Whether a join now certainly gets a channel with all that is wanted."""
+        """Whether a join now certainly gets a channel with all that is wanted.
+
+        Steps under way may be carried out or not. `sent_for_sure` is what the publisher sends in either case.
+        """
         return self._trie is None or self._trie.sent_for_sure.covers(self._wanted)
 
     def may_join(self, now: float) -> bool:
-        """Whether it is time to join again, and the publisher has been told what it must know for that."""
+        """Whether it is time to join again, and the publisher knows all that it must know for that."""
         if not (self.ready_for_hello and self._is_due(now)):
             return False
         if self._whole and self._is_stale(now):
-            self._begin_view()  # it must be told again
+            self._begin_view()  # all steps must be sent again
         return self.ready_for_hello
 
     def _is_due(self, now: float) -> bool:
-        """Whether a join is due: for new topics, a narrower channel, or one of its own (F12)."""
+        """Whether a join is due: for new topics, a narrower channel, or a channel for just this filter (F12)."""
         if self.widens:
             return self._covers
         if not self._can_filter or now < self._may_change_at:
@@ -219,9 +228,9 @@ class UpstreamFilter:
             self._set_stepping()
 
     def refused(self) -> bool:
-        """The publisher takes no filter: it sends everything, and what is not wanted is left out here (N12).
+        """The publisher does not take the filter: it sends everything, and the receiver leaves the rest out (N12).
 
-        Returns whether it had been asked to; then it is not asked again, and a join follows.
+        Returns whether a filter may have been sent. Then no other one is sent on this connection, and a join follows.
         """
         if self._refused or (self._trie is None and not (self._whole and self.topics is not None)):
             return False
@@ -230,9 +239,9 @@ class UpstreamFilter:
         return True
 
     def take(self, segment: str, now: float) -> list[m.Filter]:
-        """The steps to be sent now. Where a join waits for them, and they are not answered, it is as if refused."""
+        """The steps to send now. If a join waits for them and no answer comes, they count as refused."""
         if self._trie is not None and self._is_stale(now) and not self._trie.converged:
-            self._begin_view()  # one that was forgotten would lack the steps before these
+            self._begin_view()  # a view that was forgotten would lack the earlier steps
         if self._trie is None:
             return []
         if self._trie.waits and now - self._asked_at >= self._times.again:

@@ -1,7 +1,14 @@
-"""Topics that were not wanted before: in which epochs they can be seen whole (F8, F9).
+"""In which epochs topics can be seen whole that were not wanted from the beginning.
 
-Each segment says, by the state from which on their batches come, which epochs had not begun there. Until all have said
-so, batches of new topics are held.
+A *widening* is one change to more topics. Each segment reports the state after which batches of the new topics come.
+An epoch that had not begun in any of these states is seen whole with the new topics; every other epoch is delivered
+without them.
+
+Why this is right. Take a new topic and an epoch T. A segment's state admits T if T can still arrive there and no batch
+of T had been published before the state. Then all batches of T of that segment come after the state, on a channel that
+carries the new topic, and none is missing. An epoch is made of the batches of all segments, so T is whole if all states
+admit it. If one does not, a batch of T may have been published there while the new topic was not sent. It is not known
+whether there was one, so the topic is left out of T in all segments: an epoch has all of a topic, or nothing of it.
 
 Sources: rules F8, F9; E15.
 """
@@ -19,7 +26,7 @@ from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
 
 class Widening:
-    """From the topics `before` to `after`; the states of `segments` are awaited.
+    """The change from the topics `before` to `after`; the states of `segments` are awaited.
 
     >>> widening = Widening(TopicFilter([b"a"]), TopicFilter([b"a", b"b"]), ["0", "1"], Antichain([0]))
     >>> widening.begins("0", SegmentState(7, (3,), (3,), ()), None)
@@ -38,16 +45,17 @@ class Widening:
         self.before = before
         self.after = after
         self.seen_from = seen_from
-        """From when on epochs are seen whole, if the new topics are left aside."""
+        """Epochs that this reaches are seen whole without the new topics."""
         self._awaited = set(segments)
-        """Segments of which it is not known yet from where on the new topics come."""
+        """Segments that have not reported yet where the new topics begin."""
         self.held: list[tuple[str, m.Data]] = []
-        """Batches of new topics, with their segments, that wait for the other segments."""
+        """Batches of new topics, with their segments, that are judged when no segment is awaited any more."""
         self._joins: list[JoinFilter] = []
+        """What the states admit, one filter for each segment that has reported; what admits everything is dropped."""
 
     @classmethod
     def carried(cls, new: TopicFilter, whole_from: Iterable[Time]) -> "Widening":
-        """One that is over, as a cursor has it: the topics `new` are whole in epochs that `whole_from` reaches (F9)."""
+        """A widening from a cursor, with no state awaited: `new` is whole in the epochs that `whole_from` reaches."""
         made = cls(EVERYTHING.without(new), EVERYTHING, (), Antichain())
         made._joins = [JoinFilter(whole_from)]
         return made
@@ -58,7 +66,10 @@ class Widening:
         return bool(self._awaited)
 
     def begins(self, segment: str, state: SegmentState, topics: TopicFilter | None) -> bool:
-        """A segment's batches of `topics` come from `state` on; returns whether that was the last that was awaited."""
+        """A segment's batches of `topics` come after `state`; returns whether it was the last segment awaited.
+
+        A join that was under way before the change does not carry all of `after`, and says nothing of the new topics.
+        """
         if segment not in self._awaited or not (topics is None or topics.covers(self.after)):
             return False
         self._awaited.discard(segment)
@@ -70,22 +81,24 @@ class Widening:
         if self.before.wants(topic):
             return True
         if segment in self._awaited:
+            # The segment's state is still to come, so this batch is before it: in that state `time` will be active, or
+            # over. It will not be admitted, except if it is aborted by then, and an aborted epoch is not delivered.
             return False
         if self._awaited:
-            return None
+            return None  # the other segments have not reported
         return all(join.admits(time) for join in self._joins)
 
     @property
     def held_bytes(self) -> int:
-        """What the held batches take."""
+        """The size of the held batches."""
         return sum(BATCH_OVERHEAD + len(data.payload) for _, data in self.held)
 
     def frontier(self, shape: TimeShape) -> Antichain:
-        """From when on epochs are seen whole with all topics; once not `pending`."""
+        """Epochs that this reaches are seen whole with all topics. Not to be asked while `pending`."""
         return joint([self.seen_from, *(join.frontier(shape) for join in self._joins)])
 
     def whole_from(self, shape: TimeShape) -> tuple[Time, ...] | None:
-        """In which epochs the new topics are whole: in those that one of these times reaches; None while `pending`."""
+        """The new topics are whole in the epochs that one of these times reaches; None while `pending`."""
         return None if self._awaited else tuple(joint([join.frontier(shape) for join in self._joins]))
 
     def prune(self, frontier: Antichain) -> bool:
@@ -99,9 +112,10 @@ class Widening:
 
 
 class WantedTopics:
-    """What a subscription wants, and what has become of that: None is everything.
+    """The topics that a subscription wants, None for all, and the widenings that still matter.
 
-    A widening stays until no epoch can come that is torn by it; only the last one can be pending.
+    A widening stays until every epoch that can still be handed out has the new topics. Only the last one can be
+    pending: a change that comes meanwhile replaces it, and counts its topics as new again.
     """
 
     __slots__ = ("_segments", "filter", "widenings")
@@ -110,7 +124,7 @@ class WantedTopics:
         self.filter = topics
         self._segments = tuple(segments)
         self.widenings: list[Widening] = []
-        """From earlier to later."""
+        """In the order of the changes."""
 
     @property
     def pending(self) -> Widening | None:
@@ -119,24 +133,24 @@ class WantedTopics:
 
     @property
     def held_bytes(self) -> int:
-        """What is held until all segments have said from where on the new topics come."""
+        """The size of all batches that wait until no segment is awaited."""
         return sum(each.held_bytes for each in self.widenings)
 
     def widen(self, before: TopicFilter, seen_from: Antichain) -> None:
-        """What is wanted is more than `before`, which is whole in epochs that `seen_from` reaches."""
+        """More than `before` is wanted now; `before` is whole in the epochs that `seen_from` reaches."""
         after = EVERYTHING if self.filter is None else self.filter
         self.widenings.append(Widening(before, after, self._segments, seen_from))
 
     def resume(self, new: TopicFilter, whole_from: Iterable[Time]) -> None:
-        """Of what is wanted, `new` is whole only in epochs that `whole_from` reaches: a cursor says so."""
+        """A cursor says that the topics `new` are whole only in epochs that `whole_from` reaches."""
         self.widenings.append(Widening.carried(new, whole_from))
 
     def give_up(self) -> Widening | None:
-        """The pending widening is replaced by another change."""
+        """Remove the pending widening, which another change replaces; None if there is none."""
         return self.widenings.pop() if self.pending is not None else None
 
     def begin(self, segment: str, state: SegmentState, topics: TopicFilter | None) -> Widening | None:
-        """A segment's batches of `topics` come from `state` on; returns the widening that ends with this."""
+        """A segment's batches of `topics` come after `state`; returns the widening that awaited only this segment."""
         widening = self.pending
         return widening if widening is not None and widening.begins(segment, state, topics) else None
 
@@ -146,21 +160,23 @@ class WantedTopics:
             return False
         for widening in self.widenings:
             admitted = widening.admits(segment, data.time, data.topic)
-            if admitted is None:
+            if admitted is None:  # only the last one can be pending, so all others have admitted the batch
                 widening.held.append((segment, data))
             if not admitted:
                 return admitted
         return True
 
     def prune(self, frontier: Antichain) -> None:
-        """Only times that `frontier` reaches can be handed out from now on, also after a resume."""
+        """Drop widenings that do not matter once only times that `frontier` reaches can be handed out, now or later.
+
+        Later: after a resume from a cursor that is taken now.
+        """
         self.widenings = [each for each in self.widenings if each.prune(frontier)]
 
     def new(self, shape: TimeShape) -> tuple[NewTopics, ...]:
-        """Which topics are not whole in all epochs that can still come, and in which of these they are (F9).
+        """The topics that are not whole in every epoch that can still come, and the epochs in which they are (F9).
 
-        Where that is too much for a cursor, those whose times are known are taken together: all of them are whole from
-        when on the last change has promised everything, and before that a resume leaves them out.
+        If that is too much for a cursor, all changes whose times are known become one.
         """
         wanted = EVERYTHING if self.filter is None else self.filter
         new: list[NewTopics] = []
@@ -174,6 +190,12 @@ class WantedTopics:
         return tuple(new)
 
     def _together(self, wanted: TopicFilter, shape: TimeShape) -> tuple[NewTopics, ...]:
+        """The same as one change to all new topics, and the pending one.
+
+        The joint of all `whole_from` is at or after each of them. So an epoch that it reaches has all the new topics
+        whole, and the cursor promises nothing that does not hold. It promises less: epochs before that are resumed
+        without any of the new topics, also without those that are whole there.
+        """
         over = [each for each in self.widenings if not (each.pending or each.before.covers(wanted))]
         new: list[NewTopics] = []
         if over:
@@ -187,5 +209,5 @@ class WantedTopics:
 
 
 def widened(before: TopicFilter | None, after: TopicFilter | None) -> bool:
-    """Whether anything is wanted that was not before; None is everything."""
+    """Whether `after` has topics that `before` has not; None is all topics."""
     return before is not None and not before.covers(EVERYTHING if after is None else after)
