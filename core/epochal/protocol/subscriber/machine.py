@@ -466,7 +466,7 @@ class SubscriberMachine:
         if epoch is None:
             self.shape.check(time)
             if not self._wanted(time):
-                self._tell_if_lost(time)
+                self._report_if_lost(time)
                 return
             epoch = self._queue.open[time] = OpenEpoch()
         epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
@@ -483,7 +483,7 @@ class SubscriberMachine:
             return False
         return self._seen.admits(time)
 
-    def _tell_if_lost(self, time: Time) -> None:
+    def _report_if_lost(self, time: Time) -> None:
         """Report the abort of `time` if a lost memory covers it: the log has no event that does."""
         if self._aborts.is_lost(time) and time not in self._aborts.active and self._merged.less_equal(time):
             self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
