@@ -13,12 +13,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.patience import PATIENCE
 
-from epochal.cli.commands import doctor
-from epochal.cli.commands.doctor import data_directory
-from epochal.cli.commands.listed_kinds import PUBLISHERS
-from epochal.cli.doctor import checks, probes
+from epochal.cli.doctor import checks, examination, probes
 from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.doctor.examination import data_directory, examine
 from epochal.cli.io.documents import Documents
+from epochal.cli.listed_kinds import PUBLISHERS
 from epochal.local import DEFAULT_DATA, LocalMode
 
 
@@ -87,11 +86,11 @@ async def test_a_publisher_that_left_while_it_was_looked_at_is_not_missed(servic
         here = next(item for item in await documents.all(PUBLISHERS.path) if item["stream"] == stream)
     dead = {"events": f"tcp://127.0.0.1:{unused_tcp_port}"}
     left = {**here, "id": "left", "addresses": dead}
-    (found,) = await doctor._ports(PUBLISHERS, [here, left], 10.0, services.url, {})
+    (found,) = await examination._ports(PUBLISHERS, [here, left], 10.0, services.url, {})
     assert (found.verdict, found.seen) == (Verdict.OK, f"all {len(here['addresses'])} ports of 1 publisher answer")
-    assert await doctor._ports(PUBLISHERS, [left], 10.0, services.url, {}) == []
+    assert await examination._ports(PUBLISHERS, [left], 10.0, services.url, {}) == []
     nobody = f"http://127.0.0.1:{unused_tcp_port}"
-    assert verdict(await doctor._ports(PUBLISHERS, [here, left], 10.0, nobody, {})) == "fail", (
+    assert verdict(await examination._ports(PUBLISHERS, [here, left], 10.0, nobody, {})) == "fail", (
         "the catalog does not say that it left"
     )
 
@@ -186,13 +185,13 @@ def test_a_lost_writer_that_is_waited_for_is_named_with_both_ways_out() -> None:
 
 
 def test_the_data_directory(tmp_path: Path) -> None:
-    assert verdict(doctor._directory(probes.look_at_directory(tmp_path / "none"))) == "warn"
-    assert "not in use" in doctor._directory(probes.look_at_directory(tmp_path)).seen
+    assert verdict(examination._directory(probes.look_at_directory(tmp_path / "none"))) == "warn"
+    assert "not in use" in examination._directory(probes.look_at_directory(tmp_path)).seen
     (tmp_path / "lock").write_text("1\n")
-    assert "in use by process 1" in doctor._directory(probes.look_at_directory(tmp_path)).seen
+    assert "in use by process 1" in examination._directory(probes.look_at_directory(tmp_path)).seen
     full = probes.DirectorySeen(tmp_path, True, True, 1 << 20, None)
-    assert verdict(doctor._directory(full)) == "warn"
-    assert verdict(doctor._directory(probes.DirectorySeen(tmp_path, True, False, 1 << 40, None))) == "fail"
+    assert verdict(examination._directory(full)) == "warn"
+    assert verdict(examination._directory(probes.DirectorySeen(tmp_path, True, False, 1 << 40, None))) == "fail"
 
 
 async def test_beside_two_local_modes_the_directory_of_the_one_that_is_asked_is_judged(
@@ -237,7 +236,7 @@ async def test_where_the_catalog_names_no_directory_none_is_judged(
 
 
 async def looked(url: str, data: Path | None = None) -> list[Finding]:
-    return [each for each in await doctor.examine(url, data, PATIENCE) if each.check == "data"]
+    return [each for each in await examine(url, data, PATIENCE) if each.check == "data"]
 
 
 def test_findings_say_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from epochal.errors import UsageError
 if TYPE_CHECKING:
     from epochal.client.catalog.directory import Reach
     from epochal.kube import Choice, Cluster
+    from epochal.kube.user_api import DeclaredObjects
 
 T = TypeVar("T")
 
@@ -65,6 +66,11 @@ def cluster() -> "Cluster":
     if _cluster is None:
         raise UsageError("this needs a cluster: write epochal --kube")
     return _cluster
+
+
+def declared_objects(kind: str) -> "DeclaredObjects":
+    """The objects of a kind, `Stream` or `Relay`, in the open cluster."""
+    return cluster().relays if kind == "Relay" else cluster().streams
 
 
 def reach() -> "Reach | None":

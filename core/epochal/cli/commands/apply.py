@@ -5,34 +5,32 @@ With `--kube`, `Stream` and `Relay` objects are applied and deleted at the API s
 catalog: the operator declares the stream there, and runs its publishers and relays.
 """
 
-import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
 from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
+from epochal.cli.connections import open_catalog
 from epochal.cli.failures import describe
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, Manifests, NamespaceOption, Timeout, open_catalog, run
+from epochal.cli.manifests import read_manifests
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, Manifests, NamespaceOption, Timeout
+from epochal.cli.target import run
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import (
     CatalogUnavailable,
     ClusterUnavailable,
-    ConfigError,
     EpochalError,
     ManifestError,
     Problem,
     StreamNotFound,
-    TimedOut,
 )
 from epochal.kube.api import Object
 from epochal.kube.cluster import in_cluster
-from epochal.kube.user_api import DeclaredObjects, NotThere
-from epochal.resources.documents import Manifest, load_manifests
+from epochal.kube.user_api import DeclaredObjects
+from epochal.resources.documents import Manifest
 from epochal.resources.feasible import check_feasible
 from epochal.resources.manifest import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
 from epochal.resources.relay import RelayManifest
@@ -177,74 +175,12 @@ def _forgets(manifest: Manifest) -> bool:
     return isinstance(manifest, StreamManifest) and manifest.spec.history.storage is None
 
 
-SUFFIXES = (".yaml", ".yml", ".json")
-
-
-def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[Manifest]:
-    """Every manifest of every file, in order; `namespace` replaces a missing one.
-
-    Raises `ManifestError` with the problems of all files, each with its file's name when there are several.
-    """
-    texts = list(_texts(filenames))
-    manifests: list[Manifest] = []
-    problems: list[Problem] = []
-    seen: dict[tuple[str, str], str] = {}
-    for name, text in texts:
-        where = f"{name}: " if len(texts) > 1 else ""
-        try:
-            found = load_manifests(text, namespace=namespace)
-        except ManifestError as error:
-            problems.extend(Problem(where + problem.path, problem.reason, problem.hint) for problem in error.problems)
-            continue
-        for manifest in found:
-            if (first := seen.setdefault((manifest.kind, manifest.qualified), name)) != name:
-                reason = f"declares {manifest.qualified} again; {first} does already"
-                problems.append(Problem(f"{where}metadata.name", reason))
-        manifests.extend(found)
-    if problems:
-        raise ManifestError("the manifests are not valid, and nothing was changed", problems)
-    return manifests
-
-
-def _texts(filenames: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, text) of each file; a directory means the manifests in it, by name, not those of its directories."""
-    for filename in filenames:
-        if filename == "-":
-            yield "standard input", sys.stdin.read()
-        elif (path := Path(filename)).is_dir():
-            files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
-            if not files:
-                wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-                raise ConfigError(f"{filename} is a directory without manifests ({wanted})")
-            for file in files:
-                yield str(file), _read(file)
-        else:
-            yield filename, _read(path)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ManifestError("the manifest is not valid", [Problem(str(path), "is no text in UTF-8")]) from None
-
-
-LOOK_AGAIN = 0.5
-"""Seconds between looks at what is still there."""
-
-
-def objects_of(kind: str) -> DeclaredObjects:
-    """The objects of a kind in the cluster that was chosen."""
-    cluster = target.cluster()
-    return cluster.relays if kind == "Relay" else cluster.streams
-
-
 async def apply_objects(manifests: Sequence[Manifest], dry_run: bool, force: bool) -> None:
     """Apply all; those that the cluster refuses are reported, and the last one's error is raised at the end."""
     note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
 
     async def one(manifest: Manifest) -> Applied:
-        outcome, uid = await _apply_object(objects_of(manifest.kind), manifest, dry_run, force)
+        outcome, uid = await _apply_object(target.declared_objects(manifest.kind), manifest, dry_run, force)
         if isinstance(manifest, RelayManifest):
             return Applied(outcome, ())
         return Applied(outcome, _of_object(manifest, uid).not_in_effect())
@@ -273,55 +209,3 @@ def _of_object(manifest: StreamManifest, uid: str) -> StreamManifest:
 def _applied(item: Object) -> list[object]:
     """What an apply can change."""
     return [item.get("spec"), *(item["metadata"].get(part) or {} for part in ("labels", "annotations"))]
-
-
-class Named(NamedTuple):
-    """An object by its kind, `Stream` or `Relay`, and its name."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.lower()} {self.namespace}/{self.name}"
-
-
-async def delete_objects(wanted: Sequence[Named], wait: bool, timeout: float) -> None:
-    """Delete all; one that is not there is reported at the end, when the others are deleted."""
-    missing: EpochalError | None = None
-    deleted: dict[Named, str] = {}
-    for each in wanted:
-        try:
-            found = await objects_of(each.kind).delete(each.namespace, each.name)
-        except (StreamNotFound, NotThere) as error:
-            missing = error
-            continue
-        deleted[each] = found["metadata"]["uid"]
-        if each.kind == "Stream":
-            note(
-                f"{each.namespace}/{each.name}: its history goes, and with it its publishers, once the operator has"
-                " ended them"
-            )
-        print(f"{each} deleted", flush=True)
-    if wait:
-        await _gone(deleted, timeout)
-    if missing is not None:
-        raise missing
-
-
-async def _gone(left: dict[Named, str], timeout: float) -> None:
-    """Wait until the objects are gone, or others of the same name are there; raises `TimedOut`."""
-    deadline = asyncio.get_running_loop().time() + timeout
-    while True:
-        for key, uid in list(left.items()):
-            found = await objects_of(key.kind).find(key.namespace, key.name)
-            if found is None or found["metadata"]["uid"] != uid:
-                del left[key]
-        if not left:
-            return
-        if asyncio.get_running_loop().time() >= deadline:
-            raise TimedOut(
-                f"deleted, but not gone after {timeout:g} s: {', '.join(map(str, left))}; the operator ends a stream's"
-                " publishers, is it running? see: kubectl describe stream, and epochal --kube doctor"
-            )
-        await asyncio.sleep(LOOK_AGAIN)

@@ -14,21 +14,14 @@ import typer
 from epochal.cli.bench.measures import LAST_WORDS, Appends, LatencyMeasure, PubMeasure, Reads, SubMeasure
 from epochal.cli.bench.records import STAMP
 from epochal.cli.bench.schedule import next_time
-from epochal.cli.commands.sub import read_since_option
+from epochal.cli.connections import connected, open_catalog
+from epochal.cli.cursor_files import read_since_option
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.output import print_document, print_table
 from epochal.cli.io.terminal import note
-from epochal.cli.io.waits import answers_awaited
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
+from epochal.cli.waits import answers_awaited
 from epochal.errors import UsageError
 from epochal.resources.manifest import StreamManifest
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands.listed_kinds import KINDS, STREAMS, WRITERS, Kind, find_kind, similar_kind
+from epochal.cli.connections import open_documents
 from epochal.cli.io.documents import Document, Documents, stream_path
 from epochal.cli.io.output import aligned, as_yaml, dumps, print_document, print_table
 from epochal.cli.io.terminal import note, printable
+from epochal.cli.listed_kinds import KINDS, STREAMS, WRITERS, Kind
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     AllNamespaces,
@@ -25,12 +26,10 @@ from epochal.cli.options import (
     StreamsArgument,
     Timeout,
     chosen_namespace,
-    open_documents,
-    run,
+    chosen_objects,
 )
-from epochal.cli.target import where
+from epochal.cli.target import run, where
 from epochal.errors import EpochalError
-from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Kinds:
@@ -74,32 +73,9 @@ def get(
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """List streams, publishers, writers, subscriptions or relays."""
-    found, streams = chosen(kind, names, namespace, "get", KINDS)
+    found, streams = chosen_objects(kind, names, namespace, "get", KINDS)
     query = _Query(found, streams, None if streams else chosen_namespace(namespace, everywhere))
     run((_watch if watch else _get)(query, output, catalog, timeout))
-
-
-def chosen(
-    kind: str, names: list[str] | None, namespace: str | None, verb: str, kinds: Sequence[Kind] = (STREAMS,)
-) -> tuple[Kind, list[tuple[str, str]]]:
-    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, means: a kind, and streams by name.
-
-    `verb` is the command, and `kinds` are those that it takes.
-    """
-    word, slash, rest = kind.partition("/")
-    found = find_kind(word)
-    if found is None:
-        listed = ", ".join(each.plural for each in kinds)
-        stream = f"if that is a stream, write: epochal {verb} stream {kind}"
-        if (close := similar_kind(word)) is not None:
-            raise typer.BadParameter(f"'{word}' is no kind of object; did you mean {close.plural}? {stream}")
-        raise typer.BadParameter(f"'{word}' is no kind of object (there are: {listed}); {stream}")
-    if found not in kinds:
-        past = {"describe": "described", "delete": "deleted"}.get(verb, verb)
-        raise typer.BadParameter(f"{found.plural} cannot be {past}; list them with: epochal get {found.plural}")
-    more = [name.removeprefix(f"{found.name}/") if slash else name for name in names or ()]
-    texts = [rest, *more] if slash else more
-    return found, [parse_stream_name(text, namespace or DEFAULT_NAMESPACE) for text in texts]
 
 
 class _Query:

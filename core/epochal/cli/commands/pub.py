@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from epochal.catalog_api.texts import show_time
+from epochal.cli.connections import connected, open_catalog
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.holders import REPORTED_WITHIN, in_words, who_holds
 from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
@@ -23,18 +24,10 @@ from epochal.cli.io.output import parse_time
 from epochal.cli.io.sender import Counter, Interrupted, RecordGroup, RecordPlacement, RecordSender, encode
 from epochal.cli.io.signals import leaving
 from epochal.cli.io.terminal import note
-from epochal.cli.io.waits import answers_awaited
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.cli.tracing import SendSpans, telemetry
+from epochal.cli.waits import answers_awaited
 from epochal.client.encoding.record_checks import record_checks
 from epochal.errors import EpochalError, TimeShapeError, UsageError
 from epochal.protocol.times import Time, TimeShape, less_equal

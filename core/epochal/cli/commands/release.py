@@ -9,17 +9,11 @@ from typing import Annotated
 import typer
 
 from epochal.catalog_api.answers import StreamInfo
+from epochal.cli.connections import open_catalog
 from epochal.cli.io.signals import raised_at_once
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.errors import from_code
 from epochal.protocol.blockers import HolderKind
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name

@@ -11,22 +11,16 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands.doctor import DOCTOR_TIMEOUT, data_directory, examine
 from epochal.cli.doctor.checks import print_findings
+from epochal.cli.doctor.examination import DOCTOR_TIMEOUT, data_directory, examine
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io import signals
 from epochal.cli.io.output import dumps, print_table, show_size
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    AllNamespaces,
-    CatalogOption,
-    NamespaceOption,
-    StreamsArgument,
-    chosen_namespace,
-    run,
-)
+from epochal.cli.options import AllNamespaces, CatalogOption, NamespaceOption, StreamsArgument, chosen_namespace
 from epochal.cli.report.archive import Archive
 from epochal.cli.report.collect import Collector, contents
+from epochal.cli.target import run
 from epochal.cli.top.looks import Wanted
 from epochal.errors import EpochalError
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name

@@ -16,22 +16,14 @@ from typing import Annotated, Any
 import typer
 
 import epochal
+from epochal.cli.connections import connected, open_catalog
+from epochal.cli.cursor_files import check_cursor_file, read_since_option, save_cursor
 from epochal.cli.io.printer import Printer, Style
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.cli.tracing import telemetry
-from epochal.errors import CursorError, EpochalError, TimedOut, UsageError
-from epochal.logfiles.disk import OSDisk
-from epochal.protocol.subscriber.since import FORMS, is_since, read_since
+from epochal.errors import EpochalError, TimedOut
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 from epochal.transport.shutdown import ended
 from epochal.transport.sockets import check_libzmq
@@ -147,7 +139,7 @@ def sub(
     rejected = [os.fsencode(one) for one in reject or ()]
     way = epochal.Via.parse(via)
     if save is not None:
-        _check_cursor_file(save)
+        check_cursor_file(save)
     choice = _Choice(read_since_option(since), topics, rejected, epochs, idle, save, poll, way)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
@@ -155,27 +147,6 @@ def sub(
     if printer.unreadable:
         what = "epochs" if epochs else "batches"
         raise EpochalError(f"{printer.unreadable} {what} could not be shown; the others were")
-
-
-def read_since_option(text: str | None) -> str | epochal.Cursor | None:
-    """What --since says. Raises `CursorError` or `UsageError` if it is neither a beginning nor a file of a cursor."""
-    if text is None:
-        return None
-    if is_since(text):
-        read_since(text)  # a wrong value is reported at once
-        return text
-    try:
-        saved = Path(text).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CursorError(
-            f"there is no file {text}; --since takes {FORMS}, or a file that --save-cursor wrote"
-        ) from None
-    except UnicodeDecodeError:
-        raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}") from None
-    try:
-        return epochal.Cursor.from_json(saved)
-    except CursorError as error:
-        raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}: {error}") from None
 
 
 async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:
@@ -206,7 +177,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
         finally:
             unwatch()  # leaving must not be interrupted
             if choice.save is not None:
-                _save(choice.save, subscription)
+                save_cursor(choice.save, subscription)
 
 
 async def _until_idle(subscription: Any, choice: _Choice, printer: Printer, timeout: float) -> AsyncGenerator[Any]:
@@ -325,40 +296,3 @@ def _is_pipe(file: Any) -> bool:
         return stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
     except (OSError, AttributeError):  # standard output may be closed, or not a file
         return False
-
-
-def _check_cursor_file(path: Path) -> None:
-    """Raise `UsageError` if no cursor can be written there: before anything is read, not when it is to be kept."""
-    try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"--save-cursor {path}: this is no file; name one, which may be a new one")
-        beside = _beside(path)
-        beside.touch()
-        beside.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"--save-cursor {path}: {error.strerror}; name a file in a directory that exists and can be written to"
-        ) from None
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
-
-
-def _save(path: Path, subscription: epochal.Subscription) -> None:
-    """Replace the file as a whole: an interruption, of power too, leaves the old cursor or the new one."""
-    try:
-        text = subscription.cursor().to_json()
-    except UsageError:
-        note(f"{path} is not written: the subscription has no position yet")
-        return
-    beside = _beside(path)
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        OSDisk().sync_directory(path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epochal.cli.connections import open_catalog
 from epochal.cli.io.keys import reported_keys, single_keys
 from epochal.cli.io.output import print_document, print_table
 from epochal.cli.io.signals import reported_signals
@@ -28,10 +29,8 @@ from epochal.cli.options import (
     StreamsArgument,
     Timeout,
     chosen_namespace,
-    open_catalog,
-    run,
 )
-from epochal.cli.target import name_of
+from epochal.cli.target import name_of, run
 from epochal.cli.top.drawing import Status, draw, last_scroll, page, plain
 from epochal.cli.top.looks import Looks, Wanted
 from epochal.cli.top.rows import Order, Snapshot, document, rows

@@ -17,18 +17,11 @@ import typer
 
 import epochal
 from epochal.catalog_api.texts import show_time
+from epochal.cli.connections import connected, open_catalog
 from epochal.cli.io.output import parse_time, print_document, print_table
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError
 from epochal.protocol.messages import Position
 from epochal.protocol.times import Time, less_equal, to_json

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from epochal.cli.io.terminal import note
-from epochal.cli.options import run
+from epochal.cli.target import run
 from epochal.local import DEFAULT_DATA, LocalMode, LocalSettings
 
 EPILOG = """\b

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.verdicts import full_disk
-from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, lease_state, relay_load
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import STYLES, hanging
 from epochal.cli.io.terminal import console, printable
+from epochal.cli.listed_kinds import PUBLISHERS, RELAYS, STREAMS, lease_state, relay_load
 from epochal.transport.sockets import LEAST_LIBZMQ
 
 

@@ -23,12 +23,12 @@ import zmq
 from epochal.catalog_api.answers import PublisherInfo, StreamInfo, SubscriptionInfo
 from epochal.catalog_api.kinds import Answer
 from epochal.cli import target
-from epochal.cli.commands.describe import print_stream
-from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, SUBSCRIPTIONS
+from epochal.cli.description import print_stream
 from epochal.cli.doctor import probes
 from epochal.cli.io.documents import Document, Documents, stream_path
 from epochal.cli.io.metrics import Answered, open_session, read_text
 from epochal.cli.io.output import as_yaml, dumps
+from epochal.cli.listed_kinds import PUBLISHERS, STREAMS, SUBSCRIPTIONS
 from epochal.cli.report.archive import MAX_PART, Archive
 from epochal.cli.report.redaction import Redaction, redact_text
 from epochal.cli.top.looks import Wanted

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import epochal
 from epochal.catalog_api.verdicts import unacknowledged_because
+from epochal.cli.connections import open_catalog
 from epochal.cli.io.terminal import note
-from epochal.cli.options import open_catalog
 from epochal.errors import EpochalError, TimedOut
 from epochal.transport.shutdown import ended
 
