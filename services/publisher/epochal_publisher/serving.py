@@ -20,7 +20,7 @@ from epochal_publisher.segments.lease import Forgotten, PublisherLease, leave_ma
 from epochal_publisher.segments.renewals import SharedRenewals
 from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
-from epochal_publisher.shared.ticker import Ticker
+from epochal_publisher.ticker import Ticker
 
 EXIT_FAILED = 1
 EXIT_SUPERSEDED = 3

@@ -17,7 +17,7 @@ from epochal.protocol.publisher.channels import MAX_CHANNELS
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.origins import check_cors_origins
 from epochal.service.settings import ByComma, Port, ServiceSettings
-from epochal_publisher.http.callback_targets import Targets
+from epochal_publisher.callback_targets import Targets
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
 
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""

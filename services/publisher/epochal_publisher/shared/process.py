@@ -21,7 +21,7 @@ from epochal_publisher.serving import Ended, Shared, serve_stream
 from epochal_publisher.settings import Settings
 from epochal_publisher.shared.assignments import Serve, State, parse, said
 from epochal_publisher.shared.streams import Pace, SharedStreams
-from epochal_publisher.shared.ticker import Ticker
+from epochal_publisher.ticker import Ticker
 
 logger = logging.getLogger("epochal.publisher")
 

@@ -1,8 +1,12 @@
-"""What the sockets need of a segment: its machine for subscribers, their channels, and where to count."""
+"""What the sockets need of a segment: its machines, the channels of its subscribers, and where to count.
+
+With these the sockets know neither the publisher's segments nor the relay's, which both use them.
+"""
 
 from typing import Protocol
 
 from epochal.protocol.publisher.channels import Channels
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer
 from epochal_publisher.counters import SegmentCounters
 
@@ -23,4 +27,13 @@ class ServedSegment(Protocol):
     @property
     def counters(self) -> SegmentCounters:
         """What happened."""
+        ...
+
+
+class WrittenSegment(Protocol):
+    """A segment to which writers append."""
+
+    @property
+    def publisher(self) -> SegmentPublisher:
+        """Takes what writers send."""
         ...
