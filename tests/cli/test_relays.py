@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tests.patience import PATIENCE
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
 from epochal.cli.doctor import checks, examination
 from epochal.cli.doctor.checks import Verdict
@@ -82,7 +83,7 @@ async def test_doctor_finds_relays_that_cannot_be_reached(services) -> None:
     stream = await services.stream()
     async with Documents(services.url, patience=0.0) as documents:
         await register(services.url, stream, "well")
-        streams = [await documents.stream(*stream.split("/"))]
+        streams = [StreamInfo.from_json(await documents.stream(*stream.split("/")))]
         (found,) = [
             each for each in await examination._relays(streams, 10.0, services.url) if "waiting" not in each.seen
         ]

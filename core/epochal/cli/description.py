@@ -2,14 +2,13 @@
 
 from epochal.catalog_api.answers import ChannelInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.requests import DISK_FULL, DISK_FULL_SECONDS
 from epochal.catalog_api.texts import show_time
-from epochal.catalog_api.verdicts import DISK_FULL, DISK_FULL_SECONDS, full_disk
-from epochal.cli.doctor.checks import held_trouble
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import flat, print_fields, show_age, show_frontier, show_share
 from epochal.cli.io.terminal import printable
 from epochal.cli.listed_kinds import stream_frontier
-from epochal.protocol.blockers import HolderKind
+from epochal.verdicts import full_disks, judge, lost_writers
 
 _KEYS = 2**64
 _LABELS = {"history_bytes": "History bytes in memory"}
@@ -45,14 +44,10 @@ def print_stream(item: Document, *, wide: bool) -> None:
 
 
 def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:
-    """What an operator reports as the condition Degraded, with its reason.
-
-    Disks that are full, and lost writers that are waited for (E46).
-    """
-    full = [each for segment in stream.segments if (each := full_disk(segment.id, segment.counters))]
-    lost = sorted({held.writer for held in stream.held_back if held.kind == HolderKind.LOST and held.writer})
-    said = [f"DiskFull: {each.words}" for each in full]
-    said += [f"WriterLost: it waits for {', '.join(lost)}"] if lost else []
+    """What an operator reports as the condition Degraded, with its reason: full disks, and lost writers (E46)."""
+    said = [f"DiskFull: {each.words}" for each in full_disks(stream)]
+    if lost := lost_writers(stream):
+        said.append(f"WriterLost: it waits for {', '.join(lost)}")
     return [("Degraded" if not number else "", words) for number, words in enumerate(said)]
 
 
@@ -64,12 +59,9 @@ def _held_back(item: Document) -> list[tuple[str, str]]:
 
 
 def _trouble(stream: StreamInfo) -> list[tuple[str, str]]:
-    """What `epochal doctor` would say of that, and `epochal top` calls held."""
-    counters = [segment.counters for segment in stream.segments]
-    found = held_trouble(stream.qualified, stream.held_back, bool(stream.writers), counters)
-    if found is None or stream.phase == "Complete":
-        return []
-    return [("Trouble", f"{found.seen.removeprefix(f'{stream.qualified}: ')}; {found.advice}")]
+    """What `epochal doctor` says of the stream, and what to do."""
+    said = [f"{each.words}; {each.advice}" for each in judge(stream)]
+    return [("Trouble" if not number else "", words) for number, words in enumerate(said)]
 
 
 def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple[str, str]]:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 import epochal
-from epochal.catalog_api.verdicts import unacknowledged_because
 from epochal.cli.connections import open_catalog
 from epochal.cli.io.terminal import note
 from epochal.errors import EpochalError, TimedOut
 from epochal.transport.shutdown import ended
+from epochal.verdicts import unacknowledged_because
 
 SAY_AFTER = 3.0
 """Seconds without an answer after which a command says for what it waits."""

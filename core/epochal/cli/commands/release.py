@@ -15,8 +15,8 @@ from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
 from epochal.cli.target import run
 from epochal.errors import from_code
-from epochal.protocol.blockers import HolderKind
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.verdicts import lost_holders
 
 EPILOG = """\b
 Examples:
@@ -58,7 +58,7 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
 
 def _what_happens(stream: StreamInfo, writer: str) -> str:
     """What to confirm; raises the catalog's refusal where no segment waits for the writer."""
-    seen = "\n".join(held.words for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer)
+    seen = "\n".join(held.words for held in lost_holders(stream) if held.writer == writer)
     if not seen:
         raise from_code("writer_not_lost", f"no segment of {stream.qualified} waits for writer {writer!r} as lost")
     return (

@@ -6,7 +6,7 @@ They query Kubernetes, and compare its answers with what our chart installs.
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from epochal.cli.doctor.checks import SHOWN, Finding, fail, ok, warn
+from epochal.cli.doctor.checks import Finding, fail, ok, warn
 from epochal.errors import ClusterError, EpochalError
 from epochal.kube import Cluster, Right
 from epochal.kube.api import KINDS, STREAM, Object, is_ready
@@ -15,6 +15,8 @@ from epochal.kube.user_api import GROUP, UserApi, find_rights, forward_rights, s
 
 OURS = "app.kubernetes.io/part-of=epochal"
 COMPONENTS = ("operator", "catalog")
+SHOWN = 10
+"""Objects that are not ready of which each has a line."""
 INSTALL = "helm install epochal charts/epochal -n epochal --create-namespace"
 
 

@@ -7,7 +7,7 @@ import asyncio
 import importlib.metadata
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import zmq
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
 from epochal.cli.doctor import checks, probes
 from epochal.cli.doctor.checks import Finding, fail, ok, warn
@@ -49,7 +50,7 @@ async def examine(catalog: str | None, data: Path | None, timeout: float) -> lis
         findings.append(_directory(probes.look_at_directory(data)))
     elif choice is None:
         findings += await _data(catalog_url(catalog), timeout)
-    segments = sum(len(stream["segments"]) for stream in streams)
+    segments = sum(len(stream.segments) for stream in streams)
     findings.append(checks.check_files(*resource.getrlimit(resource.RLIMIT_NOFILE), segments))
     return findings + remote
 
@@ -86,7 +87,7 @@ def _usual(url: str) -> Path | None:
     return DEFAULT_DATA.absolute() if url == DEFAULT_CATALOG and DEFAULT_DATA.is_dir() else None
 
 
-async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tuple[list[Document], list[Finding]]:
+async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tuple[list[StreamInfo], list[Finding]]:
     """The same of a cluster, which is looked at first."""
     from epochal.cli.doctor.cluster_checks import look_at_cluster
 
@@ -109,7 +110,7 @@ async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tup
         return [], [fail("kubernetes", str(error), "which cluster is meant? see kubectl config get-contexts")]
 
 
-async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding]]:
+async def _realm(url: str, timeout: float) -> tuple[list[StreamInfo], list[Finding]]:
     """The streams, and what was found from the catalog on."""
     advice = catalog_advice(url)
     try:
@@ -127,26 +128,40 @@ async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding
         findings.insert(1, fail("catalog", f"it is not ready: {seen.problem}", "look at its log, and at its disk"))
     try:
         async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
-            streams, publishers = await documents.all(STREAMS.path), await documents.all(PUBLISHERS.path)
+            listed, publishers = await documents.all(STREAMS.path), await documents.all(PUBLISHERS.path)
     except (EpochalError, TimeoutError) as error:
         return [], [*findings, fail("streams", f"cannot be listed: {str(error) or 'no answer in time'}", advice)]
+    streams, unread = _read_streams(listed)
     findings += checks.check_leases(publishers)
     probed = _live(publishers)[:MOST_PROBED]
     first = {item["id"]: next(iter(item["segments"])) for item in probed}
     findings += await _ports(PUBLISHERS, probed, timeout, url, first)
-    if any(stream.get("relays") for stream in streams):
+    if any(stream.relays for stream in streams):
         findings += await _relays(streams, timeout, url)
-    return streams, [*findings, *checks.check_streams(streams)]
+    return streams, [*findings, *unread, *(checks.check_streams(streams) if streams or not listed else [])]
 
 
-async def _relays(streams: list[Document], timeout: float, url: str) -> list[Finding]:
+def _read_streams(listed: list[Document]) -> tuple[list[StreamInfo], list[Finding]]:
+    """The streams, and a finding for each that the catalog has sent in a form that this version cannot read."""
+    streams, unread = list[StreamInfo](), list[Finding]()
+    for item in listed:
+        try:
+            streams.append(StreamInfo.from_json(item))
+        except (ValueError, TypeError):
+            name = f"{item.get('namespace')}/{item.get('name')}"
+            seen = f"{name}: the catalog describes it in a form that is not known here"
+            unread.append(fail("streams", seen, "run the same version on both sides"))
+    return streams, unread
+
+
+async def _relays(streams: Sequence[StreamInfo], timeout: float, url: str) -> list[Finding]:
     """The ports of the relays, and which of them take no readers. Only a ready one can welcome anybody."""
     try:
         async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
             relays = await documents.all(RELAYS.path)
     except (EpochalError, TimeoutError) as error:
         return [fail("relays", f"cannot be listed: {str(error) or 'no answer in time'}", catalog_advice(url))]
-    first = {stream["uid"]: stream["segments"][0]["id"] for stream in streams}
+    first = {stream.uid: stream.segments[0].id for stream in streams}
     greeted = {item["id"]: first[item["uid"]] for item in relays if item["state"] == "ready" and item["uid"] in first}
     reached = await _ports(RELAYS, relays[:MOST_PROBED], timeout, url, greeted)
     return [*reached, *checks.check_relays(relays)]

@@ -32,8 +32,8 @@ from epochal.cli.listed_kinds import PUBLISHERS, STREAMS, SUBSCRIPTIONS
 from epochal.cli.report.archive import MAX_PART, Archive
 from epochal.cli.report.redaction import Redaction, redact_text
 from epochal.cli.top.looks import Wanted
-from epochal.cli.top.rows import Trouble, judge
 from epochal.errors import EpochalError, StreamNotFound
+from epochal.verdicts import Trouble, judge, worst
 from epochal.version import protocol_is
 
 T = TypeVar("T")
@@ -237,7 +237,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _severity(item: Document) -> tuple[int, str]:
-    return list(Trouble).index(judge(StreamInfo.from_json(item), None)), STREAMS.key(item)
+    return list(Trouble).index(worst(judge(StreamInfo.from_json(item)))), STREAMS.key(item)
 
 
 def _end_of(path: Path) -> str:

@@ -19,9 +19,10 @@ from epochal.catalog_api.texts import show_seconds, show_time
 from epochal.cli.io.output import show_age, show_frontier, show_size
 from epochal.cli.io.terminal import printable
 from epochal.cli.top.rates import Rate, Segment
-from epochal.cli.top.rows import Reader, Row, Snapshot, Trouble, rows
+from epochal.cli.top.rows import Reader, Row, Snapshot, rows
 from epochal.cli.top.screen import Mode, Screen
 from epochal.protocol.blockers import HolderKind
+from epochal.verdicts import Trouble
 
 T = TypeVar("T")
 

@@ -11,36 +11,14 @@ from typing import Any
 
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
 from epochal.catalog_api.blockers import HeldBack
-from epochal.catalog_api.verdicts import full_disk
-from epochal.cli.doctor.checks import held_trouble
 from epochal.cli.io.output import merge_frontiers
 from epochal.cli.top.rates import Rate, Segment, total
 from epochal.client.subscriber.subscriber import MAX_WAITING_BYTES
-from epochal.protocol.blockers import HolderKind
 from epochal.protocol.times import Time, less_equal, to_json
+from epochal.verdicts import Trouble, judge, worst
 
 SLOW_BYTES = MAX_WAITING_BYTES // 2
 """Bytes that wait in a reader's program, which is slow then: half of what a client takes in before it stops to read."""
-WAITING_LONG = 5.0
-"""Seconds for which appends wait for the catalog, after which a `Stream` object has the condition AppendsWaiting."""
-
-
-class Trouble(StrEnum):
-    """What is wrong with a stream, the worst first."""
-
-    DOWN = "down"
-    """A segment has no publisher: nothing is published or read there."""
-    FULL = "full"
-    """The log of a segment cannot be written: nothing that is published there is acknowledged."""
-    LOST = "lost"
-    """It waits for a lost writer (`progress.whenLost: hold`)."""
-    HELD = "held"
-    """Its frontier has been held for so long that `epochal doctor` warns too; perhaps by nobody, while records wait."""
-    WAITING = "waiting"
-    """Appends wait for the catalog."""
-    SLOW = "slow"
-    """A reader's program does not take what has arrived."""
-    NONE = "-"
 
 
 class Order(StrEnum):
@@ -117,7 +95,7 @@ def _row(stream: StreamInfo, readers: Sequence[SubscriptionInfo], known: Mapping
     frontier = None if merged is None else tuple(merged)
     slowest = slowest_reader([read_reader(each, frontier) for each in readers])
     rate = total(known.get((stream.qualified, segment.id)) for segment in serving)
-    return Row(stream, frontier, judge(stream, slowest), slowest, rate, tuple(readers))
+    return Row(stream, frontier, _trouble(stream, slowest), slowest, rate, tuple(readers))
 
 
 def read_reader(subscription: SubscriptionInfo, frontier: Sequence[Time] | None) -> Reader:
@@ -149,27 +127,11 @@ def _slowness(reader: Reader) -> tuple[Any, ...]:
     return (1, not reader.behind, not least, *least, -reader.waiting_bytes)
 
 
-def judge(stream: StreamInfo, slowest: Reader | None) -> Trouble:
-    """The worst that is wrong."""
-    slow = Trouble.SLOW if slowest is not None and slowest.waiting_bytes >= SLOW_BYTES else Trouble.NONE
-    if stream.phase == "Complete":
-        return slow
-    if any(segment.publisher is None for segment in stream.segments):
-        return Trouble.DOWN
-    if any(full_disk(segment.id, segment.counters) for segment in stream.segments):
-        return Trouble.FULL
-    if any(held.kind == HolderKind.LOST for held in stream.held_back):
-        return Trouble.LOST
-    counters = [segment.counters for segment in stream.segments]
-    if held_trouble(stream.qualified, stream.held_back, bool(stream.writers), counters):
-        return Trouble.HELD
-    if any(_number(segment.counters.get("waiting_seconds")) >= WAITING_LONG for segment in stream.segments):
-        return Trouble.WAITING
-    return slow
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def _trouble(stream: StreamInfo, slowest: Reader | None) -> Trouble:
+    """The worst that is wrong with a stream, or with its slowest reader."""
+    found = worst(judge(stream))
+    slow = slowest is not None and slowest.waiting_bytes >= SLOW_BYTES
+    return Trouble.SLOW if found is Trouble.NONE and slow else found
 
 
 # ---- order ----
