@@ -21,18 +21,18 @@ TIMEOUT = 1.0
 """Seconds that the catalog may take; a user who presses Tab does not wait longer."""
 
 CLUSTER_TIMEOUT = 3.0
-"""... and an API server, which may be far away."""
+"""Seconds that an API server may take, which may be far away."""
 
 LISTED = ("streams", "publishers", "writers", "subscriptions", "relays")
 
 
 def complete_kinds(incomplete: str) -> list[str]:
-    """The kinds that `get` lists; `describe` and `delete` know streams alone, which come first."""
+    """The kinds that `get` lists; streams come first, because `describe` and `delete` take nothing else."""
     return [kind for kind in LISTED if kind.startswith(incomplete)]
 
 
 def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
-    """Streams as NS/NAME, and those of the namespace at hand also as NAME; none when the catalog does not answer."""
+    """Streams as NS/NAME, and those of the current namespace also as NAME; none if the catalog does not answer."""
     namespace = context.params.get("namespace")
     root = context.find_root().params
     if root.get("kube"):
@@ -41,13 +41,13 @@ def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_streams_of(context: typer.Context, incomplete: str) -> list[str]:
-    """The same for a command that takes several: those that stand there already are left out."""
+    """The same for a command that takes several names, without those that are on the line already."""
     given = context.params.get("names") or ()
     return [name for name in complete_streams(context, incomplete) if name not in given]
 
 
 def find_streams(incomplete: str, catalog: str | None, namespace: str | None) -> list[str]:
-    """Names that begin with `incomplete`."""
+    """The names of streams that begin with `incomplete`, from a catalog."""
     try:
         found = asyncio.run(_all_streams(catalog_url(catalog)))
     except (EpochalError, TimeoutError, OSError, KeyError, TypeError):
@@ -75,7 +75,7 @@ def _beginning(incomplete: str, found: list[tuple[str, str]], namespace: str | N
 
 
 def _can_be_typed(namespace: str, name: str) -> bool:
-    """Whether a catalog has sent a name of a stream, and not something that a shell would run."""
+    """Whether these are valid names. A catalog could send something else, which a shell would run."""
     try:
         return bool(check_namespace(namespace) and check_name(name))
     except ValueError:

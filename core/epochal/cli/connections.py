@@ -29,7 +29,7 @@ async def open_catalog(url: str | None, timeout: float) -> AsyncIterator["Catalo
 
 @asynccontextmanager
 async def open_documents(url: str | None, timeout: float) -> AsyncIterator[Documents]:
-    """The same for the catalog's own objects."""
+    """The same, to read the catalog's own objects."""
     address = await where(url)
     report = _reporter(name_of(address), timeout)
     async with Documents(address, patience=timeout, on_unreachable=report, advice=advice()) as documents:

@@ -11,7 +11,7 @@ from epochal.protocol.subscriber.since import FORMS, is_since, read_since
 
 
 def read_since_option(text: str | None) -> str | epochal.Cursor | None:
-    """What --since says. Raises `CursorError` or `UsageError` if it is neither a beginning nor a file of a cursor."""
+    """The value of --since: where to begin, or a cursor from a file. Raises `CursorError` or `UsageError`."""
     if text is None:
         return None
     if is_since(text):
@@ -32,7 +32,7 @@ def read_since_option(text: str | None) -> str | epochal.Cursor | None:
 
 
 def check_cursor_file(path: Path) -> None:
-    """Raise `UsageError` if no cursor can be written there: before anything is read, not when it is to be kept."""
+    """Raise `UsageError` if no cursor can be written there. Called before reading, so that nothing is read in vain."""
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"--save-cursor {path}: this is no file; name one, which may be a new one")
@@ -50,7 +50,7 @@ def _beside(path: Path) -> Path:
 
 
 def save_cursor(path: Path, subscription: epochal.Subscription) -> None:
-    """Replace the file as a whole: an interruption, of power too, leaves the old cursor or the new one."""
+    """Write the cursor. A crash, or a loss of power, leaves the old cursor or the new one, whole."""
     try:
         text = subscription.cursor().to_json()
     except UsageError:

@@ -1,4 +1,4 @@
-"""One stream in full as people read it: for `epochal describe`, and in the archive of `epochal report`."""
+"""One stream in full as text: for `epochal describe`, and in the archive of `epochal report`."""
 
 from epochal.catalog_api.answers import ChannelInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
@@ -12,11 +12,11 @@ from epochal.verdicts import full_disks, judge, lost_writers
 
 _KEYS = 2**64
 _LABELS = {"history_bytes": "History bytes in memory"}
-"""Of counters whose name alone would mislead: with storage, most of the history is only on disk."""
+"""Labels of counters whose name would mislead: with storage, most of the history is only on disk."""
 
 
 def print_stream(item: Document, *, wide: bool) -> None:
-    """Print one stream as people read it."""
+    """Print one stream as text."""
     stream = StreamInfo.from_json(item)
     print_fields(
         [
@@ -90,7 +90,7 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
     fields.extend(
         (_LABELS.get(key) or key.replace("_", " ").capitalize(), f"{value:,}")
         for key, value in sorted(segment.counters.items())
-        if isinstance(value, int | float) and key not in (DISK_FULL, DISK_FULL_SECONDS)  # words say it above
+        if isinstance(value, int | float) and key not in (DISK_FULL, DISK_FULL_SECONDS)  # `Degraded` says it in words
     )
     fields.extend(("Channel" if not number else "", _channel(each)) for number, each in enumerate(segment.channels))
     return fields

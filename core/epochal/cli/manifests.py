@@ -37,7 +37,7 @@ def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[Mani
 
 
 def _texts(filenames: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, text) of each file; a directory means the manifests in it, by name, not those of its directories."""
+    """(name, text) of each file; for a directory, of its manifest files by name, without sub-directories."""
     for filename in filenames:
         if filename == "-":
             yield "standard input", sys.stdin.read()

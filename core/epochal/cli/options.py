@@ -26,7 +26,7 @@ class Format(StrEnum):
 
     @property
     def is_document(self) -> bool:
-        """Whether the catalog's own objects are printed, whole."""
+        """Whether the catalog's own objects are printed in full."""
         return self in (Format.JSON, Format.YAML)
 
 
@@ -47,13 +47,13 @@ NamespaceOption = Annotated[
         "-n",
         metavar="NS",
         envvar="EPOCHAL_NAMESPACE",
-        help="For names without one (default: default); lists show this one alone.",
+        help="The namespace of names without one (default: default); lists show only this one.",
         show_default=False,
     ),
 ]
 AllNamespaces = Annotated[
     bool,
-    typer.Option("--all-namespaces", "-A", help="Of all namespaces, also where EPOCHAL_NAMESPACE names one."),
+    typer.Option("--all-namespaces", "-A", help="List all namespaces, even if EPOCHAL_NAMESPACE names one."),
 ]
 Timeout = Annotated[
     float,
@@ -65,7 +65,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="table|wide|json|yaml|name",
-        help="How to print; json and yaml are the catalog's own objects, whole.",
+        help="The output format; json and yaml print the catalog's own objects in full.",
         show_default=True,
     ),
 ]
@@ -97,16 +97,16 @@ DEFAULT_TIMEOUT = 30.0
 
 
 def chosen_namespace(namespace: str | None, everywhere: bool) -> str | None:
-    """The one namespace that a list is of, or None for all."""
+    """The namespace of a list, or None for all."""
     return None if everywhere else namespace
 
 
 def chosen_objects(
     kind: str, names: list[str] | None, namespace: str | None, verb: str, kinds: Sequence[Kind] = (STREAMS,)
 ) -> tuple[Kind, list[tuple[str, str]]]:
-    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, means: a kind, and streams by name.
+    """The kind and the streams that the arguments `KIND [NAME]...` or `KIND/NAME...` (as of `-o name`) name.
 
-    `verb` is the command, and `kinds` are those that it takes.
+    `verb` is the command, and `kinds` are the kinds that it takes.
     """
     word, slash, rest = kind.partition("/")
     found = find_kind(word)

@@ -75,7 +75,7 @@ def apply(
 
 
 def only_streams(manifests: Sequence[Manifest]) -> list[StreamManifest]:
-    """The same; raises `ManifestError` for relays, of which the catalog keeps none."""
+    """The manifests, all of streams. Raises `ManifestError` for relays, which the catalog does not keep."""
     problems = [
         Problem(
             "kind",
@@ -114,7 +114,7 @@ async def _apply_one(catalog: CatalogClient, manifest: StreamManifest) -> str:
 
 
 async def _compare(catalog: CatalogClient, manifest: StreamManifest) -> str:
-    """What applying would do; raises `ManifestError` for a change that the catalog would refuse."""
+    """What applying the manifest would do; raises `ManifestError` for a change that the catalog would refuse."""
     before = await _find(catalog, manifest)
     if before is None:
         return "created"
@@ -133,7 +133,7 @@ async def _find(catalog: CatalogClient, manifest: StreamManifest) -> StreamInfo 
 
 
 class Applied(NamedTuple):
-    """What became of one: `created`, `configured` or `unchanged`, and which of its fields have no effect yet."""
+    """The outcome for one manifest: `created`, `configured` or `unchanged`, and its fields that have no effect yet."""
 
     outcome: str
     not_in_effect: Sequence[NotInEffect]
@@ -143,7 +143,7 @@ M = TypeVar("M", bound=Manifest)
 
 
 async def apply_each(manifests: Sequence[M], apply_one: Callable[[M], Awaitable[Applied]], *, dry_run: bool) -> None:
-    """Apply all; refusals are printed, and the last one is raised at the end.
+    """Apply all manifests; refusals are printed, and the last one is raised at the end.
 
     An unreachable catalog or cluster is raised at once.
     """
@@ -176,7 +176,7 @@ def _forgets(manifest: Manifest) -> bool:
 
 
 async def apply_objects(manifests: Sequence[Manifest], dry_run: bool, force: bool) -> None:
-    """Apply all; those that the cluster refuses are reported, and the last one's error is raised at the end."""
+    """Apply all manifests as objects; refusals are printed, and the last one is raised at the end."""
     note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
 
     async def one(manifest: Manifest) -> Applied:
@@ -189,9 +189,9 @@ async def apply_objects(manifests: Sequence[Manifest], dry_run: bool, force: boo
 
 
 async def _apply_object(objects: DeclaredObjects, manifest: Manifest, dry_run: bool, force: bool) -> tuple[str, str]:
-    """What became of it, and the object's uid."""
+    """The outcome for one manifest, and the object's uid."""
     before = await objects.find(manifest.namespace, manifest.name)
-    # Only what was written, no defaults: a caller of apply becomes the owner of every field that it sends.
+    # Only fields that the manifest has, no defaults: who applies a field becomes its owner.
     document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
     after = await objects.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
     uid = str(after["metadata"].get("uid", ""))
@@ -201,11 +201,11 @@ async def _apply_object(objects: DeclaredObjects, manifest: Manifest, dry_run: b
 
 
 def _of_object(manifest: StreamManifest, uid: str) -> StreamManifest:
-    """As the operator declares it: the annotation says that it is an object of a cluster, and so what is in effect."""
+    """The manifest as the operator declares it: its annotation says that it belongs to an object of a cluster."""
     metadata = manifest.metadata.model_copy(update={"annotations": {**manifest.metadata.annotations, OBJECT_UID: uid}})
     return manifest.model_copy(update={"metadata": metadata})
 
 
 def _applied(item: Object) -> list[object]:
-    """What an apply can change."""
+    """The parts of an object that an apply can change."""
     return [item.get("spec"), *(item["metadata"].get(part) or {} for part in ("labels", "annotations"))]

@@ -69,7 +69,7 @@ def delete(
     kind: OptionalKind = None,
     names: StreamsArgument = None,
     filename: Manifests = None,
-    wait: Annotated[bool, typer.Option("--wait", help="End only when its publishers have gone.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until its publishers have ended.")] = False,
     namespace: NamespaceOption = None,
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -95,7 +95,7 @@ def delete(
 
 
 async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None, timeout: float) -> None:
-    """Delete all; one that is not there is reported at the end, when the others are gone."""
+    """Delete all streams; one that does not exist is reported at the end, when the others are gone."""
     missing: StreamNotFound | None = None
     deleted: list[StreamInfo] = []
     async with open_catalog(url, timeout) as catalog:
@@ -148,7 +148,7 @@ async def _gone(streams: Sequence[StreamInfo], timeout: float) -> None:
 
 
 async def delete_objects(wanted: Sequence[Named], wait: bool, timeout: float) -> None:
-    """Delete all; one that is not there is reported at the end, when the others are deleted."""
+    """Delete all objects; one that does not exist is reported at the end, when the others are deleted."""
     missing: EpochalError | None = None
     deleted: dict[Named, str] = {}
     for each in wanted:
@@ -171,7 +171,7 @@ async def delete_objects(wanted: Sequence[Named], wait: bool, timeout: float) ->
 
 
 async def _objects_gone(left: dict[Named, str], timeout: float) -> None:
-    """Wait until the objects are gone, or others of the same name are there; raises `TimedOut`."""
+    """Wait until the objects are gone or replaced by new ones of the same name; raises `TimedOut`."""
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         for key, uid in list(left.items()):

@@ -1,4 +1,4 @@
-"""`epochal describe`: show one stream in full, and first of all what holds its time back."""
+"""`epochal describe`: show a stream in full, beginning with what holds its time back."""
 
 import typer
 
@@ -45,7 +45,7 @@ def describe(
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Show a stream whole, and what holds its time back."""
+    """Show a stream in full, and what holds its time back."""
     _, streams = chosen_objects(kind, names, namespace, "describe")
     if not streams:
         raise typer.BadParameter("name a stream: epochal describe stream NAME")
@@ -59,7 +59,7 @@ async def _describe(streams: list[tuple[str, str]], output: Format, url: str | N
             if output is Format.NAME:
                 print(printable(f"stream/{STREAMS.key(item)}"))
                 continue
-            # A catalog of an earlier version counts no relays, and has no list of them.
+            # A catalog of an earlier version neither counts relays nor lists them.
             relays = await documents.all(f"{stream_path(*name)}/relays") if item.get("relays") else []
             if output.is_document:
                 if number and output is Format.YAML:
@@ -73,7 +73,7 @@ async def _describe(streams: list[tuple[str, str]], output: Format, url: str | N
 
 
 def _print_relays(relays: list[Document]) -> None:
-    """Each relay with its name, state, load, lag, way to the publishers, what it reads, and its HTTP."""
+    """Print each relay: name, state, load, lag, path to the publishers, filter, and its HTTP address."""
     print("\nRelays:")
     print_fields([(relay["id"], _relay(relay)) for relay in relays], indent="  ")
 

@@ -23,11 +23,11 @@ Examples:
 A line for each check: ok, warn or fail, what is seen, and under it what to do. It checks this machine (Python,
 ZeroMQ, Java and Spark, the limit of open files, the data directory of local mode), the catalog (reachable, ready, how
 fast, version, clock), the publishers' leases, each port of publishers and relays with a real ZeroMQ handshake and a
-protocol hello, and the streams (publishers missing, times held back). With `epochal --kube doctor` first the cluster:
-its API server, the Stream resource, the pods of operator and catalog, and what you may do; the ports are then tried by
-port-forwarding.
+protocol hello, and the streams (publishers missing, disks full, times held back). `epochal --kube doctor` first checks
+the cluster: its API server, the Stream resource, the pods of operator and catalog, and your permissions; it then tries
+the ports by port-forwarding.
 
-Exit status 0 when nothing failed, also with warnings; 1 when a check failed. Every look ends after --timeout seconds.
+Exit status 0 when nothing failed, also with warnings; 1 when a check failed. Each check ends after --timeout seconds.
 -o json and -o yaml print {"verdict", "findings": [{"check", "verdict", "seen", "advice"}]}."""
 
 
@@ -35,7 +35,8 @@ def doctor(
     output: Output = Format.TABLE,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Of local mode; the one that the catalog names.",
+        typer.Option("--data", metavar="DIR", help="Local mode's data directory; by default the one that the catalog "
+                     "names.",
                      show_default=False),
     ] = None,
     catalog: CatalogOption = None,

@@ -57,7 +57,7 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
 
 
 def _what_happens(stream: StreamInfo, writer: str) -> str:
-    """What to confirm; raises the catalog's refusal where no segment waits for the writer."""
+    """The text to confirm. Raises the catalog's refusal if no segment waits for the writer."""
     seen = "\n".join(held.words for held in lost_holders(stream) if held.writer == writer)
     if not seen:
         raise from_code("writer_not_lost", f"no segment of {stream.qualified} waits for writer {writer!r} as lost")

@@ -61,7 +61,7 @@ _WIDTH = 12
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """A line for each, and under it what to do; on a terminal in colours, and broken under itself."""
+    """Print a line for each finding, and under it what to do; on a terminal in colours, with hanging indents."""
     screen = console()
     for finding in findings:
         verdict = str(finding.verdict)
@@ -73,7 +73,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The last line."""
+    """The summary: how many checks ended with which verdict."""
     counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
     if not counts[Verdict.FAIL] + counts[Verdict.WARN]:
         return f"all {len(findings)} checks are well"
@@ -83,15 +83,15 @@ def summary(findings: Sequence[Finding]) -> str:
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
 SKEW = 2.0
-"""Seconds between two clocks that are not reported: the catalog's Date header has whole seconds."""
+"""Seconds by which two clocks may differ: the catalog's Date header has whole seconds."""
 SLOW = 0.5
-"""Seconds for an answer above which a catalog is slow."""
+"""A catalog that takes more seconds for an answer is slow."""
 FILES_LEAST, FILES_PER_SEGMENT = 1024, 12
-"""Open files: of any program, and for each segment that is followed (two sockets, each with what watches it)."""
+"""Open files that any program needs, and that each followed segment takes (two sockets with their descriptors)."""
 
 
 def check_python(version: tuple[int, ...]) -> Finding:
-    """The interpreter."""
+    """The version of Python."""
     text = ".".join(map(str, version[:3]))
     if version[:2] < LEAST_PYTHON:
         return fail("python", text, "install Python 3.11 or newer")
@@ -128,7 +128,7 @@ def check_files(soft: int, hard: int, segments: int) -> Finding:
 
 
 def check_versions(ours: str, theirs: str | None) -> Finding:
-    """Client and catalog."""
+    """The versions of the client and the catalog."""
     if theirs is None:
         return warn("version", f"{ours} here; the catalog does not report its own", "is the address that of a catalog?")
     if ours != theirs:
@@ -137,7 +137,7 @@ def check_versions(ours: str, theirs: str | None) -> Finding:
 
 
 def check_latency(url: str, seconds: float) -> Finding:
-    """How long the catalog takes."""
+    """How long the catalog takes to answer."""
     seen = f"{url} answers in {1000 * seconds:.0f} ms"
     if seconds > SLOW:
         return warn("catalog", seen, "it, or the way to it, is slow: look at its load")
@@ -145,7 +145,7 @@ def check_latency(url: str, seconds: float) -> Finding:
 
 
 def check_clock(skew: float | None) -> Finding:
-    """Our clock against the catalog's. Ages, leases in logs and wall-clock watermarks are read by it."""
+    """Our clock against the catalog's: a difference makes ages and wall-clock watermarks wrong."""
     if skew is None:
         return warn("clock", "the catalog's answer has no Date", "is there a proxy that drops it?")
     if abs(skew) > SKEW:
@@ -155,7 +155,7 @@ def check_clock(skew: float | None) -> Finding:
 
 
 def check_leases(publishers: Sequence[Document]) -> list[Finding]:
-    """What became of the publishers' registrations."""
+    """Whether the publishers' leases are live."""
     findings: list[Finding] = []
     live = 0
     for item in publishers:
@@ -171,12 +171,12 @@ def check_leases(publishers: Sequence[Document]) -> list[Finding]:
                     warn("leases", f"{name} has stopped renewing", "look at its log; is the process there?")
                 )
             case _:
-                pass  # replaced: its successor is looked at
+                pass  # replaced: its successor is checked
     return [*findings, *([ok("leases", f"{count(live, 'publisher')} live")] if live else [])]
 
 
 def check_relays(relays: Sequence[Document]) -> list[Finding]:
-    """Relays that subscribers do not use now: those that wait for their upstream, and full ones."""
+    """Relays that new subscribers do not use: those that wait for their upstream, and full ones."""
     findings: list[Finding] = []
     for item in relays:
         name = f"{RELAYS.key(item)} ({item['stream']})"
@@ -201,7 +201,7 @@ _CHECKS = {
     Trouble.HELD: "held back",
     Trouble.WAITING: "appends",
 }
-"""By what is wrong with a stream, the check that finds it."""
+"""The name of the check that reports each trouble."""
 
 
 def check_streams(streams: Sequence[StreamInfo]) -> list[Finding]:

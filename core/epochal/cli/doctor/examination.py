@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 DOCTOR_TIMEOUT = 5.0
 """Seconds for each answer, unless --timeout says otherwise."""
 MOST_PROBED = 64
-"""Publishers, and relays, whose ports are tried: enough to see what is wrong with a network."""
+"""At most this many publishers, and relays, are tried: enough to see what is wrong with a network."""
 AT_ONCE = 16
 LEAST_FREE = 100 * 2**20
-"""Bytes on the disk of the data directory below which it may soon be full."""
+"""With fewer free bytes the disk of the data directory may soon be full."""
 
 
 async def examine(catalog: str | None, data: Path | None, timeout: float) -> list[Finding]:
@@ -56,7 +56,7 @@ async def examine(catalog: str | None, data: Path | None, timeout: float) -> lis
 
 
 async def _data(url: str, timeout: float) -> list[Finding]:
-    """The data directory of the local mode that is asked; another one is not judged."""
+    """Check the data directory of the local mode whose catalog answers, and no other one."""
     try:
         named = await probes.named_directory(url, timeout)
     except (EpochalError, TimeoutError):
@@ -72,7 +72,7 @@ async def _data(url: str, timeout: float) -> list[Finding]:
 
 
 async def data_directory(catalog: str | None, timeout: float) -> Path | None:
-    """That of the local mode that is asked; None where the catalog names none, and on a cluster."""
+    """The data directory of local mode; None on a cluster, or if the catalog does not name one."""
     if target.chosen() is not None:
         return None
     url = catalog_url(catalog)
@@ -83,12 +83,12 @@ async def data_directory(catalog: str | None, timeout: float) -> Path | None:
 
 
 def _usual(url: str) -> Path | None:
-    """The data directory of the local mode that would be started here, when it is its catalog that does not answer."""
+    """The default data directory, if it is the default catalog that does not answer and the directory exists."""
     return DEFAULT_DATA.absolute() if url == DEFAULT_CATALOG and DEFAULT_DATA.is_dir() else None
 
 
 async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tuple[list[StreamInfo], list[Finding]]:
-    """The same of a cluster, which is looked at first."""
+    """Check the cluster, then its catalog: the streams and all findings."""
     from epochal.cli.doctor.cluster_checks import look_at_cluster
 
     # Each probe of a port blocks a thread while it waits for a port-forward, which may need a thread itself, to resolve
@@ -111,7 +111,7 @@ async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tup
 
 
 async def _realm(url: str, timeout: float) -> tuple[list[StreamInfo], list[Finding]]:
-    """The streams, and what was found from the catalog on."""
+    """Check a catalog and everything that it lists: the streams and all findings."""
     advice = catalog_advice(url)
     try:
         seen = await probes.look_at_catalog(url, timeout)
@@ -155,7 +155,7 @@ def _read_streams(listed: list[Document]) -> tuple[list[StreamInfo], list[Findin
 
 
 async def _relays(streams: Sequence[StreamInfo], timeout: float, url: str) -> list[Finding]:
-    """The ports of the relays, and which of them take no readers. Only a ready one can welcome anybody."""
+    """Check the ports and the state of relays. Only a ready relay answers a hello with a welcome."""
     try:
         async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
             relays = await documents.all(RELAYS.path)
@@ -174,9 +174,9 @@ def _live(publishers: list[Document]) -> list[Document]:
 async def _ports(
     kind: Kind, owners: list[Document], timeout: float, url: str, greeted: Mapping[str, str]
 ) -> list[Finding]:
-    """Every address of every publisher, or relay, some at a time; one that has left meanwhile is not missed.
+    """Try every address of every publisher or relay, some at a time. One that has left meanwhile is no finding.
 
-    `greeted`: id -> the segment for which it is asked for a welcome.
+    `greeted`: id -> the segment for which a hello is sent.
     """
     gate, check = asyncio.Semaphore(AT_ONCE), _CHECKS[kind.name]
 
@@ -211,13 +211,13 @@ _CHECKS = {PUBLISHERS.name: "ports", RELAYS.name: "relays"}
 
 
 def _addresses(item: Document) -> list[tuple[str, str]]:
-    """Socket and address; those of single segments too, which only relays have."""
+    """(socket, address) pairs, with those of single segments, which only relays have."""
     own = [addresses for addresses in item["segments"].values() if isinstance(addresses, dict)]
     return [each for addresses in (item["addresses"], *own) for each in addresses.items()]
 
 
 async def _still_there(kind: Kind, owners: list[Document], timeout: float, url: str) -> set[str]:
-    """The ids of those that are registered as before; all of them, when the catalog does not say."""
+    """The ids that are still registered with the same addresses; all, if the catalog does not answer."""
     known = {item["id"]: item["addresses"] for item in owners}
     try:
         async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
@@ -228,7 +228,7 @@ async def _still_there(kind: Kind, owners: list[Document], timeout: float, url: 
 
 
 def _directory(seen: probes.DirectorySeen) -> Finding:
-    """The data directory of local mode."""
+    """Judge the data directory of local mode."""
     if not seen.exists:
         return warn("data", f"{seen.path} is not there", "`epochal up --data DIR` makes it")
     if not seen.writable:

@@ -1,4 +1,4 @@
-"""Who keeps times open that a command has just moved past: said at once, since its user waits for them to complete."""
+"""Who keeps times open that a command has just advanced past: its user waits for them to complete."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,18 +10,18 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.times import Time
 
 REPORTED_WITHIN = 3.0
-"""Seconds for which to wait for a report of every publisher: they report every second."""
+"""Seconds to wait for a new report of every publisher: they report every second."""
 AGAIN = 0.1
 MOST_SAID = 3
-"""Holders that are named; the rest is counted."""
+"""Holders that are named; the others are counted."""
 
 
 async def who_holds(
     catalog: CatalogClient, name: tuple[str, str], is_open: Callable[[Time], bool], writer: str
 ) -> list[HeldBack]:
-    """Who, beside `writer`, holds a time that `is_open`, by reports that were made after this call.
+    """The holders other than `writer` of times that are `is_open`, by reports that were made after this call.
 
-    Empty as soon as nobody does. Publishers that do not report are not waited for longer than `REPORTED_WITHIN`.
+    Returns an empty list as soon as there are none. Waits at most `REPORTED_WITHIN` seconds for reports.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

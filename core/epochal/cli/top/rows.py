@@ -1,4 +1,4 @@
-"""What `epochal top` shows of each stream, from one look at the catalog: its trouble, its slowest reader, its order.
+"""What `epochal top` shows of each stream in a snapshot: its trouble, its slowest reader, its order.
 
 Separate from fetching and drawing: values in, values out. The catalog reports all that is shown here, except rates.
 """
@@ -18,7 +18,7 @@ from epochal.protocol.times import Time, less_equal, to_json
 from epochal.verdicts import Trouble, judge, worst
 
 SLOW_BYTES = MAX_WAITING_BYTES // 2
-"""Bytes that wait in a reader's program, which is slow then: half of what a client takes in before it stops to read."""
+"""A reader with more waiting bytes is slow: half of what a client buffers before it stops to receive."""
 
 
 class Order(StrEnum):
@@ -45,7 +45,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stream, with what `readers` and publishers say of it."""
+    """One stream, with what its readers and publishers report."""
 
     stream: StreamInfo
     frontier: tuple[Time, ...] | None
@@ -61,18 +61,18 @@ class Row:
 
     @property
     def held(self) -> HeldBack | None:
-        """Who has held the frontier back for longest."""
+        """The holder that has held the frontier back for longest."""
         return next(iter(self.stream.held_back), None)
 
     def matches(self, text: str) -> bool:
-        """Whether `text` is in its name, or in that of somebody who holds it back."""
+        """Whether `text` is in the name of the stream or of one of its holders."""
         names = [self.name, *(held.writer or held.kind for held in self.stream.held_back)]
         return any(text.lower() in name.lower() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look: `rates` are those of the segments whose publishers could be read twice."""
+    """The result of one poll. `rates`: of the segments whose metrics could be read twice."""
 
     at: datetime
     streams: tuple[StreamInfo, ...]
@@ -116,7 +116,7 @@ def is_behind(lower: Iterable[Time], frontier: Sequence[Time]) -> bool:
 
 
 def slowest_reader(readers: Sequence[Reader]) -> Reader | None:
-    """The one that is to be shown: who has not begun, then who is at the least time, then who has most to take."""
+    """The slowest reader: one that has not begun, else the one at the least time, else the one with most waiting."""
     return min(readers, key=_slowness, default=None)
 
 
@@ -128,7 +128,7 @@ def _slowness(reader: Reader) -> tuple[Any, ...]:
 
 
 def _trouble(stream: StreamInfo, slowest: Reader | None) -> Trouble:
-    """The worst that is wrong with a stream, or with its slowest reader."""
+    """The worst trouble of a stream, or of its slowest reader."""
     found = worst(judge(stream))
     slow = slowest is not None and slowest.waiting_bytes >= SLOW_BYTES
     return Trouble.SLOW if found is Trouble.NONE and slow else found
@@ -140,7 +140,7 @@ _WORST_FIRST = list(Trouble)
 
 
 def _by_trouble(row: Row) -> tuple[Any, ...]:
-    """Among those without trouble the complete ones last: how long they have been held means nothing."""
+    """Complete streams come last: for how long they were held means nothing."""
     seconds = 0.0 if row.trouble is Trouble.NONE or row.held is None else row.held.seconds or 0.0
     return _WORST_FIRST.index(row.trouble), row.stream.phase == "Complete", -seconds, row.name
 
@@ -150,7 +150,7 @@ def _by_rate(row: Row) -> tuple[Any, ...]:
 
 
 def _by_lag(row: Row) -> tuple[Any, ...]:
-    """Readers that are behind first, those with most to take before the others: times of streams do not compare."""
+    """Readers that are behind come first, then by waiting bytes: times of different streams do not compare."""
     if row.slowest is None:
         return 2, 0, row.name
     return not (row.slowest.behind or row.slowest.lower is None), -row.slowest.waiting_bytes, row.name
