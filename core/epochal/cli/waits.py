@@ -7,6 +7,7 @@ from typing import Protocol
 
 import epochal
 from epochal.cli.connections import open_catalog
+from epochal.cli.io.output import show_some
 from epochal.cli.io.terminal import note
 from epochal.errors import EpochalError, TimedOut
 from epochal.transport.shutdown import ended
@@ -20,7 +21,6 @@ STOOD_STILL = 1.0
 """A longer pause between checks means that this process was stopped, and may not have read answers yet."""
 LEAST_PATIENCE = 1.0
 """Seconds for an answer, however short --timeout is: publishers write to disks and may be far away."""
-MOST_SAID = 3
 
 
 @contextlib.asynccontextmanager
@@ -87,5 +87,4 @@ async def _why(stream: str, url: str | None) -> str:
             reasons = unacknowledged_because(await catalog.get(*stream.split("/")))
     except EpochalError as error:
         return f"the catalog cannot say why ({error})"
-    more = f"; and {len(reasons) - MOST_SAID} more" if len(reasons) > MOST_SAID else ""
-    return "; ".join(reasons[:MOST_SAID]) + more if reasons else "they do not answer, and the catalog knows no reason"
+    return show_some(reasons) if reasons else "they do not answer, and the catalog knows no reason"

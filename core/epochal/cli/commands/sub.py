@@ -18,6 +18,7 @@ import typer
 import epochal
 from epochal.cli.connections import connected, open_catalog
 from epochal.cli.cursor_files import check_cursor_file, read_since_option, save_cursor
+from epochal.cli.io.output import show_some
 from epochal.cli.io.printer import Printer, Style
 from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
@@ -67,8 +68,6 @@ or the file of a cursor. What is no longer retained is an error."""
 
 SAY_AFTER = 3.0
 """Seconds without an epoch after which standard error says what the command waits for."""
-MOST_SAID = 3
-"""Holders named at once; `epochal describe` names all."""
 GAPS_AFTER = 0.2
 """Seconds between checks for gaps while no epoch comes."""
 
@@ -251,9 +250,8 @@ async def _waits_said(stream: str, printer: Printer, url: str | None, timeout: f
                     held_back = (await catalog.get(*stream.split("/"))).held_back
                     who = [(held.segment, held.time, held.kind, held.writer) for held in held_back]
                     if who and who != said:  # only when it changes
-                        more = f"; and {len(who) - MOST_SAID} more" if len(who) > MOST_SAID else ""
-                        words = "; ".join(held.words for held in held_back[:MOST_SAID])
-                        note(f"waiting for the next complete epoch: {words}{more}")
+                        words = show_some([held.words for held in held_back])
+                        note(f"waiting for the next complete epoch: {words}")
                         said = who
 
     saying = asyncio.create_task(say())

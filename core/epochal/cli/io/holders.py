@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.texts import show_seconds, show_time
+from epochal.cli.io.output import show_some
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.times import Time
@@ -12,8 +13,6 @@ from epochal.protocol.times import Time
 REPORTED_WITHIN = 3.0
 """Seconds to wait for a new report of every publisher: they report every second."""
 AGAIN = 0.1
-MOST_SAID = 3
-"""Holders that are named; the others are counted."""
 
 
 async def who_holds(
@@ -48,9 +47,7 @@ def in_words(held: Sequence[HeldBack]) -> str:
     first: dict[tuple[str, str | None], HeldBack] = {}
     for each in held:
         first.setdefault((each.kind, each.writer), each)
-    named = [_words(each) for each in first.values()]
-    more = f"; and {len(named) - MOST_SAID} more" if len(named) > MOST_SAID else ""
-    return "; ".join(named[:MOST_SAID]) + more
+    return show_some([_words(each) for each in first.values()])
 
 
 def _words(held: HeldBack) -> str:

@@ -132,6 +132,20 @@ def merge_frontiers(lowers: Iterable[Sequence[Time] | None]) -> list[Time] | Non
     return [time for time in times if not any(less_than(other, time) for other in times)]
 
 
+MOST_SAID = 3
+"""Reasons that one line says; the others are counted."""
+
+
+def show_some(texts: Sequence[str]) -> str:
+    """The first texts in one line, and how many more there are.
+
+    >>> show_some(["a", "b", "c", "d"])
+    'a; b; c; and 1 more'
+    """
+    more = f"; and {len(texts) - MOST_SAID} more" if len(texts) > MOST_SAID else ""
+    return "; ".join(texts[:MOST_SAID]) + more
+
+
 def show_age(since: str, now: datetime | None = None) -> str:
     """How long ago an ISO 8601 moment was, in one or two units.
 
