@@ -1,7 +1,6 @@
 """Errors that only a publisher raises while it serves its history over HTTP; all others are in `epochal.errors`.
 
-Separate from the routes because the code that reads history, and that which checks settings, raise them too, and know
-no status codes.
+Separate from the routes because code that reads history or checks targets raises them too, and knows no status codes.
 
 EpochalError
 ├── UsageError
@@ -47,5 +46,5 @@ class EventsTruncated(HistoryTruncated):
 
     @property
     def more(self) -> dict[str, Any]:
-        """The fields besides those that every problem document has."""
+        """Additional fields of the problem document."""
         return {"first_available": list(self.first), "frontier": [to_json(time) for time in self.frontier]}

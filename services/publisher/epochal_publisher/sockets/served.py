@@ -12,21 +12,21 @@ from epochal_publisher.counters import SegmentCounters
 
 
 class ServedSegment(Protocol):
-    """A segment of a publisher, or what a relay has of one."""
+    """A segment of a publisher, or a relay's copy of one."""
 
     @property
     def server(self) -> SegmentServer:
-        """Answers subscribers."""
+        """The machine that answers subscribers."""
         ...
 
     @property
     def channels(self) -> Channels:
-        """Where events are pushed."""
+        """The channels on which events are pushed."""
         ...
 
     @property
     def counters(self) -> SegmentCounters:
-        """What happened."""
+        """The counters of this segment."""
         ...
 
 
@@ -35,5 +35,5 @@ class WrittenSegment(Protocol):
 
     @property
     def publisher(self) -> SegmentPublisher:
-        """Takes what writers send."""
+        """The machine that takes messages of writers."""
         ...
