@@ -9,24 +9,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from epochal.catalog_api.answers import SegmentInfo, StreamInfo
-from epochal.catalog_api.texts import show_time
-from epochal.catalog_api.verdicts import full_disk
+from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
-from epochal.protocol.blockers import HolderKind
 from epochal.resources.cluster.status import frontier_text
 from epochal.resources.cluster.stream import OPERATOR
 from epochal.resources.manifest import OBJECT_UID, StreamManifest
 from epochal.resources.spec import Object
+from epochal.verdicts import full_disks, lost_epochs, lost_writers, waiting_segments
 
 logger = logging.getLogger("epochal.operator")
 
 RelayName = tuple[str, str, str]
 """Namespace, stream, and the name that the relays share."""
 Confirm = Callable[[], Awaitable[None]]
-LONGEST_WAIT = 5.0
-"""Seconds that appends may wait for the catalog before that is reported: it records a time within milliseconds."""
 _NOT_OURS = ("kubectl.kubernetes.io/", OPERATOR)
 """Annotations that begin so say nothing about the stream: kubectl's holds it a second time."""
 
@@ -184,20 +180,8 @@ def frontier_of(found: StreamInfo) -> str | None:
 
 def concerns_of(found: StreamInfo) -> Concerns:
     """What the publishers of a stream reported last, as far as people should know it."""
-    writers = {held.writer for held in found.held_back if held.kind == HolderKind.LOST and held.writer}
-    lost = [(segment.id, ", ".join(map(show_time, segment.below))) for segment in found.segments if segment.below]
-    epochs = tuple(f"segment {segment} up to {times}" for segment, times in lost)
-    waiting = tuple(each.id for each in found.segments if _waits(each))
-    full = [full_disk(each.id, each.counters) for each in found.segments if each.publisher is not None]
-    return Concerns(tuple(sorted(writers)), epochs, waiting, tuple(each.cause for each in full if each is not None))
-
-
-def _waits(segment: SegmentInfo) -> bool:
-    """Whether appends have waited for the catalog for long. For a moment some do with each new epoch (E11)."""
-    counters = segment.counters
-    if segment.publisher is None or not counters.get("waiting_bytes"):
-        return False
-    return float(counters.get("waiting_seconds", 0.0)) + (segment.reported or 0.0) >= LONGEST_WAIT
+    full = tuple(each.cause for each in full_disks(found))
+    return Concerns(tuple(lost_writers(found)), tuple(lost_epochs(found)), tuple(waiting_segments(found)), full)
 
 
 def refused(error: ManifestError) -> str:

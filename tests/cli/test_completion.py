@@ -5,7 +5,8 @@ import subprocess
 import pytest
 from tests.patience import PATIENCE
 
-from epochal.cli.commands import completion
+from epochal.cli import candidates
+from epochal.cli.candidates import find_streams
 from epochal.local.child import console_script
 
 ASK = """
@@ -30,9 +31,9 @@ def test_bash_completes_commands_kinds_options_and_streams(run, declared, catalo
 def test_names_alone_are_those_of_the_namespace(declared, catalog: str) -> None:
     stream = declared(segments=1)
     short = stream.removeprefix("demo/")
-    assert completion.find_streams(short, catalog, "demo") == [short]
-    assert completion.find_streams(short, catalog, None) == []
-    assert completion.find_streams(stream, catalog, None) == [stream]
+    assert find_streams(short, catalog, "demo") == [short]
+    assert find_streams(short, catalog, None) == []
+    assert find_streams(stream, catalog, None) == [stream]
 
 
 def test_what_is_no_name_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,13 +42,13 @@ def test_what_is_no_name_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> No
     async def hostile(_url: str) -> list[tuple[str, str]]:
         return [("demo", "good"), ("demo", "x$(touch owned)"), ("$(id)", "good"), ("demo", "a b"), ("demo", "\x1b[2J")]
 
-    monkeypatch.setattr(completion, "_all_streams", hostile)
-    assert completion.find_streams("", "http://127.0.0.1:1", "demo") == ["demo/good", "good"]
+    monkeypatch.setattr(candidates, "_all_streams", hostile)
+    assert find_streams("", "http://127.0.0.1:1", "demo") == ["demo/good", "good"]
 
 
 def test_no_catalog_completes_nothing_without_a_word(unused_tcp_port: int, capfd: pytest.CaptureFixture[str]) -> None:
-    assert completion.find_streams("", f"http://127.0.0.1:{unused_tcp_port}", None) == []
-    assert completion.find_streams("", "nonsense", None) == []
+    assert find_streams("", f"http://127.0.0.1:{unused_tcp_port}", None) == []
+    assert find_streams("", "nonsense", None) == []
     assert capfd.readouterr() == ("", "")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import epochal as library
-from epochal.cli.commands.sub import _save
+from epochal.cli.cursor_files import save_cursor
 
 
 class Stood:
@@ -33,7 +33,7 @@ def test_the_cursor_is_on_disk_before_it_has_its_name_and_its_name_before_the_en
 
     monkeypatch.setattr(os, "fsync", synced)
     subscription: library.Subscription = Stood()  # type: ignore[assignment]  # nothing else of it is asked for
-    _save(tmp_path / "at.json", subscription)
+    save_cursor(tmp_path / "at.json", subscription)
     assert seen == [(str(tmp_path / "at.json.new"), ["at.json.new"]), (str(tmp_path), ["at.json"])]
     assert (tmp_path / "at.json").read_text() == "{}"
 
@@ -66,7 +66,7 @@ def test_a_full_disk_names_the_file_that_was_asked_for(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fsync", full)
     subscription: library.Subscription = Stood()  # type: ignore[assignment]  # nothing else of it is asked for
     with pytest.raises(OSError, match="No space left") as caught:
-        _save(tmp_path / "at.json", subscription)
+        save_cursor(tmp_path / "at.json", subscription)
     assert caught.value.filename == str(tmp_path / "at.json")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.commands.apply import read_manifests
+from epochal.cli.manifests import read_manifests
 from epochal.errors import ConfigError, ManifestError
 
 

@@ -13,12 +13,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.patience import PATIENCE
 
-from epochal.cli.commands import doctor
-from epochal.cli.commands.doctor import data_directory
-from epochal.cli.commands.listed_kinds import PUBLISHERS
-from epochal.cli.doctor import checks, probes
+from epochal.catalog_api.answers import StreamInfo
+from epochal.cli.doctor import checks, examination, probes
 from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.doctor.examination import data_directory, examine
 from epochal.cli.io.documents import Documents
+from epochal.cli.listed_kinds import PUBLISHERS
 from epochal.local import DEFAULT_DATA, LocalMode
 
 
@@ -87,11 +87,11 @@ async def test_a_publisher_that_left_while_it_was_looked_at_is_not_missed(servic
         here = next(item for item in await documents.all(PUBLISHERS.path) if item["stream"] == stream)
     dead = {"events": f"tcp://127.0.0.1:{unused_tcp_port}"}
     left = {**here, "id": "left", "addresses": dead}
-    (found,) = await doctor._ports(PUBLISHERS, [here, left], 10.0, services.url, {})
+    (found,) = await examination._ports(PUBLISHERS, [here, left], 10.0, services.url, {})
     assert (found.verdict, found.seen) == (Verdict.OK, f"all {len(here['addresses'])} ports of 1 publisher answer")
-    assert await doctor._ports(PUBLISHERS, [left], 10.0, services.url, {}) == []
+    assert await examination._ports(PUBLISHERS, [left], 10.0, services.url, {}) == []
     nobody = f"http://127.0.0.1:{unused_tcp_port}"
-    assert verdict(await doctor._ports(PUBLISHERS, [here, left], 10.0, nobody, {})) == "fail", (
+    assert verdict(await examination._ports(PUBLISHERS, [here, left], 10.0, nobody, {})) == "fail", (
         "the catalog does not say that it left"
     )
 
@@ -111,6 +111,9 @@ def test_each_judgement() -> None:
     assert verdict([checks.check_latency("u", 0.01), checks.check_latency("u", 2.0)]) == "ok warn"
 
 
+OWNER = {"id": "p", "token": 1, "verified": True, "addresses": {}, "since": ""}
+
+
 def lease(**fields: Any) -> dict[str, Any]:
     return {"id": "p", "stream": "a/b", "live": True, "verified": True, "superseded": False, **fields}
 
@@ -120,15 +123,18 @@ def test_leases() -> None:
     assert checks.check_leases([lease(superseded=True)]) == []
 
 
-def segment(**counters: int) -> dict[str, Any]:
-    return {"id": "0", "publisher": {"id": "p"}, "counters": {"channels": 64, **counters}}
+def segment(name: str = "0", publisher: Any = OWNER, **counters: int) -> dict[str, Any]:
+    return {"id": name, "lo": "0", "hi": "1", "state": "open", "incarnation": 1, "publisher": publisher,
+            "counters": {"channels": 64, **counters}}  # fmt: skip
 
 
-def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.1, **fields: Any) -> dict[str, Any]:
+def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.1, **fields: Any) -> StreamInfo:
     held = {"segment": "0", "time": 4, "kind": kind, "writer": "w1", "seconds": seconds, "silent": silent}
-    of_an_earlier_version = {"id": "0", "publisher": {"id": "p"}}
-    return {"namespace": "a", "name": "b", "phase": "Ready", "segments": [of_an_earlier_version], "writers": ["w1"],
-            "held_back": [held], **fields}  # fmt: skip
+    of_an_earlier_version = {**segment(), "counters": None}
+    return StreamInfo.from_json({
+        "namespace": "a", "name": "b", "uid": "u", "generation": 1, "phase": "Ready", "manifest": {},
+        "segments": [of_an_earlier_version], "writers": ["w1"], "held_back": [held], **fields,
+    })  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -149,17 +155,19 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
         (stream(segments=[segment(coarse=2)]), "warn"),
         (stream(seconds=100, segments=[segment(coarse=2)]), "warn warn"),
         (stream("something new", 100, None), "ok"),
-        (stream(segments=[{"id": "0", "publisher": None}]), "fail"),
-        (stream(segments=[{"id": "0", "publisher": None}], phase="Complete"), "ok"),
+        (stream(segments=[segment(publisher=None)]), "fail"),
+        (stream(segments=[segment(publisher=None)], phase="Complete"), "ok"),
+        (stream(segments=[segment(publisher=None), segment("1", disk_full=28)]), "fail fail"),
+        (stream(segments=[segment(waiting_bytes=9, waiting_seconds=7)]), "warn"),
     ],
 )
-def test_streams(item: dict[str, Any], found: str) -> None:
+def test_streams(item: StreamInfo, found: str) -> None:
     assert verdict(checks.check_streams([item])) == found
     assert checks.check_streams([item, stream(name="c")])[-1].seen.startswith("2 of 2" if found == "ok" else "1 of 2")
 
 
 def test_records_that_wait_where_nobody_is_left_are_named_with_what_to_do() -> None:
-    segments = [segment(open_epochs=1), {**segment(open_epochs=1), "id": "1"}]
+    segments = [segment(open_epochs=1), segment("1", open_epochs=1)]
     (found, _) = checks.check_streams([stream("parked", 90, None, segments=segments), stream(name="c")])
     assert found.seen == (
         "a/b: records of 2 epochs wait, and nobody is left who could complete that: segment 0 stands at 4: it has had"
@@ -169,7 +177,7 @@ def test_records_that_wait_where_nobody_is_left_are_named_with_what_to_do() -> N
 
 
 def test_a_stream_whose_channels_are_taken_is_named_with_what_to_do() -> None:
-    segments = [{**segment(coarse=coarse), "id": str(number)} for number, coarse in enumerate((0, 1, 1200))]
+    segments = [segment(str(number), coarse=coarse) for number, coarse in enumerate((0, 1, 1200))]
     (found, _) = checks.check_streams([stream(segments=segments), stream(name="c")])
     assert found.seen == (
         "a/b: all 64 channels of segment 2 are taken, and 1,200 subscribers get more than they want; so it is at"
@@ -179,20 +187,27 @@ def test_a_stream_whose_channels_are_taken_is_named_with_what_to_do() -> None:
 
 
 def test_a_lost_writer_that_is_waited_for_is_named_with_both_ways_out() -> None:
-    held = stream("lost", 90, 40)["held_back"][0] | {"writer": "w 1"}
+    held = {"segment": "0", "time": 4, "kind": "lost", "writer": "w 1", "seconds": 90, "silent": 40}
     (finding, _) = checks.check_streams([stream(held_back=[held]), stream(name="c")])
     assert finding.seen == "a/b: segment 0 stands at 4: it has waited for 1m30s for lost writer w 1"
     assert finding.advice == "start w 1 again under the same id, or: epochal release a/b 'w 1'"
 
 
+def test_a_stream_that_cannot_be_read_fails_and_the_others_are_judged() -> None:
+    listed = [{"namespace": "a", "name": "new", "segments": "many"}, stream(seconds=100).to_json()]
+    streams, (unread,) = examination._read_streams(listed)
+    assert (unread.verdict, unread.seen.split(":")[0]) == (Verdict.FAIL, "a/new")
+    assert verdict(checks.check_streams(streams)) == "warn"
+
+
 def test_the_data_directory(tmp_path: Path) -> None:
-    assert verdict(doctor._directory(probes.look_at_directory(tmp_path / "none"))) == "warn"
-    assert "not in use" in doctor._directory(probes.look_at_directory(tmp_path)).seen
+    assert verdict(examination._directory(probes.look_at_directory(tmp_path / "none"))) == "warn"
+    assert "not in use" in examination._directory(probes.look_at_directory(tmp_path)).seen
     (tmp_path / "lock").write_text("1\n")
-    assert "in use by process 1" in doctor._directory(probes.look_at_directory(tmp_path)).seen
+    assert "in use by process 1" in examination._directory(probes.look_at_directory(tmp_path)).seen
     full = probes.DirectorySeen(tmp_path, True, True, 1 << 20, None)
-    assert verdict(doctor._directory(full)) == "warn"
-    assert verdict(doctor._directory(probes.DirectorySeen(tmp_path, True, False, 1 << 40, None))) == "fail"
+    assert verdict(examination._directory(full)) == "warn"
+    assert verdict(examination._directory(probes.DirectorySeen(tmp_path, True, False, 1 << 40, None))) == "fail"
 
 
 async def test_beside_two_local_modes_the_directory_of_the_one_that_is_asked_is_judged(
@@ -237,7 +252,7 @@ async def test_where_the_catalog_names_no_directory_none_is_judged(
 
 
 async def looked(url: str, data: Path | None = None) -> list[Finding]:
-    return [each for each in await doctor.examine(url, data, PATIENCE) if each.check == "data"]
+    return [each for each in await examine(url, data, PATIENCE) if each.check == "data"]
 
 
 def test_findings_say_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

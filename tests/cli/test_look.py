@@ -13,8 +13,8 @@ import yaml
 from tests.patience import PATIENCE
 
 from epochal.catalog_api.blockers import HeldBack
-from epochal.cli.commands.describe import print_stream
-from epochal.cli.commands.listed_kinds import SUBSCRIPTIONS
+from epochal.cli.description import print_stream
+from epochal.cli.listed_kinds import SUBSCRIPTIONS
 from epochal.local.child import console_script
 
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from tests.patience import PATIENCE
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
-from epochal.cli.commands import doctor
-from epochal.cli.doctor import checks
+from epochal.cli.doctor import checks, examination
 from epochal.cli.doctor.checks import Verdict
 from epochal.cli.io.documents import Documents
 from epochal.client.catalog.catalog import CatalogClient
@@ -83,11 +83,15 @@ async def test_doctor_finds_relays_that_cannot_be_reached(services) -> None:
     stream = await services.stream()
     async with Documents(services.url, patience=0.0) as documents:
         await register(services.url, stream, "well")
-        streams = [await documents.stream(*stream.split("/"))]
-        (found,) = [each for each in await doctor._relays(streams, 10.0, services.url) if "waiting" not in each.seen]
+        streams = [StreamInfo.from_json(await documents.stream(*stream.split("/")))]
+        (found,) = [
+            each for each in await examination._relays(streams, 10.0, services.url) if "waiting" not in each.seen
+        ]
         assert (found.check, found.verdict, found.seen) == ("relays", Verdict.OK, "all 2 ports of 1 relay answer")
         await register(services.url, stream, "dead", DEAD)
-        failed = [each for each in await doctor._relays(streams, 10.0, services.url) if each.verdict is Verdict.FAIL]
+        failed = [
+            each for each in await examination._relays(streams, 10.0, services.url) if each.verdict is Verdict.FAIL
+        ]
         assert [each.seen.partition(":")[0] for each in failed] == [
             f"dead ({stream}) events at tcp",
             f"dead ({stream}) requests at tcp",

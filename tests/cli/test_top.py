@@ -26,9 +26,10 @@ from epochal.cli.io.keys import Key, KeyDecoder, single_keys
 from epochal.cli.io.metrics import segment_samples
 from epochal.cli.top.drawing import Status, draw, last_scroll, show_lag, style_of
 from epochal.cli.top.rates import Rate, Reading, rates, readings, total
-from epochal.cli.top.rows import Order, Reader, Snapshot, Trouble, is_behind, rows, slowest_reader
+from epochal.cli.top.rows import Order, Reader, Snapshot, is_behind, rows, slowest_reader
 from epochal.cli.top.screen import Mode, Screen
 from epochal.local.child import console_script
+from epochal.verdicts import Trouble
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OWNER = {"id": "p", "token": 1, "verified": True, "addresses": {}, "since": AT.isoformat()}
@@ -74,7 +75,7 @@ def snapshot(*streams: StreamInfo, readers: tuple[SubscriptionInfo, ...] = (), *
         (stream("a", held("parked", 9000.0, None, None), counters={"open_epochs": 2}), Trouble.HELD),
         (stream("a", held("parked", 9.0, None, None), counters={"open_epochs": 2}), Trouble.NONE),
         (stream("a", held("no_publisher", 1.0, None, None), publisher=None), Trouble.DOWN),
-        (stream("a", counters={"waiting_seconds": 7.0}), Trouble.WAITING),
+        (stream("a", counters={"waiting_bytes": 9, "waiting_seconds": 7.0}), Trouble.WAITING),
         (stream("a", counters={"disk_full": 28, "disk_full_seconds": 0.1}), Trouble.FULL),
         (stream("a", counters={"disk_full": 0, "disk_full_seconds": 0.0}), Trouble.NONE),
         (stream("a", held(seconds=100.0), publisher=None, phase="Complete"), Trouble.NONE),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.virtual_time import VirtualLoop, run
 
-from epochal.cli.io.waits import LOOK_EVERY, watched
+from epochal.cli.waits import LOOK_EVERY, watched
 from epochal.errors import EpochalError
 
 PATIENT = 5.0

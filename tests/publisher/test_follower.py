@@ -9,7 +9,7 @@ from epochal.errors import Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import History, SegmentState, empty_state
 from epochal.protocol.messages import Position
-from epochal_publisher.http.errors import EventsTruncated
+from epochal_publisher.errors import EventsTruncated
 from epochal_publisher.segments.follower import HistoryFollower, NamedPlace, PassedLull
 
 

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, StreamInfo
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal_publisher.http.errors import SubscriptionUsed
+from epochal_publisher.errors import SubscriptionUsed
 from epochal_publisher.http.webhooks import Webhooks
 from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.follower import HistoryFollower, NamedPlace

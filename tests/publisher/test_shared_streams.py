@@ -11,7 +11,7 @@ from epochal_publisher.serving import EXIT_FAILED, EXIT_SUPERSEDED, Ended
 from epochal_publisher.shared.assignments import Serve, StopServing, parse
 from epochal_publisher.shared.process import serve_shared
 from epochal_publisher.shared.streams import Pace, SharedStreams
-from epochal_publisher.shared.ticker import Ticker
+from epochal_publisher.ticker import Ticker
 
 Ready = Callable[[Mapping[str, str]], None]
 Script = Callable[["World", Serve, asyncio.Event, Ready], Awaitable[Ended]]

@@ -6,7 +6,7 @@ import pytest
 from tests.virtual_time import run
 
 from epochal.service.process import ABOUT
-from epochal_publisher.shared.ticker import BETWEEN_TURNS, Ticker
+from epochal_publisher.ticker import BETWEEN_TURNS, Ticker
 
 
 class Stream:

@@ -9,6 +9,7 @@ from pydantic import computed_field
 
 from epochal.catalog_api.kinds import Answer, AnyTime, Seconds, Text
 from epochal.catalog_api.texts import show_seconds, show_time
+from epochal.protocol.blockers import HolderKind
 
 NO_PUBLISHER = "no_publisher"
 """The kind of a segment that no publisher serves, or about which nothing was reported yet; the others are
@@ -40,6 +41,18 @@ class HeldBack(Answer):
         >>> HeldBack("0", None, "no_publisher", None, None, None).words
         'segment 0 has no publisher that has reported'
         """
+        if self.kind != HolderKind.LOST or self.time is None:
+            return self.seen
+        advice = f"start {self.writer} again, or let it go with `epochal release`"
+        return f"{self.seen} (progress.whenLost: hold); {advice}"
+
+    @property
+    def seen(self) -> str:
+        """The same without what to do.
+
+        >>> HeldBack("1", 42, "lost", "w1", 192.0, 40.0).seen
+        'segment 1 stands at 42: it has waited for 3m12s for lost writer w1'
+        """
         if self.time is None:
             lasting = "" if self.seconds is None else f" for {show_seconds(self.seconds)}"
             return f"segment {self.segment} has no publisher that has reported{lasting}"
@@ -57,10 +70,7 @@ def _reason(held: HeldBack) -> str:
         case "returning":
             return f"it has waited{lasting} for writer {held.writer} to come back to the restarted publisher"
         case "lost":
-            return (
-                f"it has waited{lasting} for lost writer {held.writer} (progress.whenLost: hold);"
-                f" start {held.writer} again, or let it go with `epochal release`"
-            )
+            return f"it has waited{lasting} for lost writer {held.writer}"
         case "parked":
             return f"it has had no writer{lasting}; the next that opens goes on from here"
         case "finishing":

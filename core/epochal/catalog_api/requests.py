@@ -126,6 +126,12 @@ class ReportedChannel(Request):
     coarse: Annotated[Count, Field(description="subscribers who want less, and share it for want of channels")] = 0
 
 
+DISK_FULL = "disk_full"
+"""A segment's counter: the operating system's error number (errno) while its log cannot be written; else 0."""
+DISK_FULL_SECONDS = "disk_full_seconds"
+"""A segment's counter: for how many seconds that has been so."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentReport(Request):
     """What a publisher says of one segment; what is left out stays as it was.

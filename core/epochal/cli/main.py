@@ -58,7 +58,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from epochal.version import version  # here: it searches what is installed
+        from epochal.version import version  # here: it searches the installed packages
 
         print(f"epochal {version()}")
         raise typer.Exit
@@ -74,17 +74,17 @@ def _root(
     ] = False,
     kube_context: Annotated[
         str | None,
-        typer.Option("--context", metavar="NAME", help="Of kubeconfig; the current one unless given.",
+        typer.Option("--context", metavar="NAME", help="The context of kubeconfig; the current one unless given.",
                      show_default=False),
     ] = None,
     kubeconfig: Annotated[
         str | None,
-        typer.Option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.",
+        typer.Option("--kubeconfig", metavar="FILE", help="The file to use instead of KUBECONFIG or ~/.kube/config.",
                      show_default=False),
     ] = None,
     kube_namespace: Annotated[
         str | None,
-        typer.Option("--kube-namespace", metavar="NS", help="Where the catalog runs; else it is looked for.",
+        typer.Option("--kube-namespace", metavar="NS", help="The catalog's namespace; unless given, it is found.",
                      show_default=False),
     ] = None,
     version: Annotated[
@@ -105,7 +105,7 @@ def _root(
 def _choose(
     context: typer.Context, kube_context: str | None, kubeconfig: str | None, kube_namespace: str | None
 ) -> None:
-    """Take a cluster for this run; a namespace that its context names is as good as EPOCHAL_NAMESPACE."""
+    """Choose a cluster for this run; the namespace of its context counts as EPOCHAL_NAMESPACE."""
     if context.invoked_subcommand in LOCAL:
         raise typer.BadParameter(f"`epochal {context.invoked_subcommand}` works on this machine; leave --kube out")
     from epochal.kube import Choice, context_namespace
@@ -121,20 +121,20 @@ def main() -> None:
     with signals.ending():
         status = _run()
     if (ended := signals.came()) is not None and status == ExitStatus.INTERRUPTED:
-        status = 128 + ended  # what was done all the same is done, and what failed has failed
+        status = 128 + ended  # a command that ended otherwise keeps its own status
     if ended is signal.SIGHUP:
         _drop_unread()
     sys.exit(status)
 
 
 def _unread() -> int:
-    """The reader of our output has gone: no one would read a message, nor what is still to be flushed."""
+    """The reader of our output has gone: drop what is not flushed, and print no message."""
     _drop(sys.__stdout__)
     return ExitStatus.BROKEN_PIPE
 
 
 def _drop_unread() -> None:
-    """The terminal may be closed: what cannot be written there any more would make the exit status another one."""
+    """Drop output that a closed terminal does not take: an error at the last flush would change the exit status."""
     for stream in (sys.__stdout__, sys.__stderr__):
         try:
             if stream is not None:
@@ -149,7 +149,7 @@ def _drop(stream: TextIO | None) -> None:
 
 def _run() -> int:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # in a test it may be no file
+        with suppress(AttributeError):  # in a test it may not be a file
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a locale lacks a letter
     try:
         status = app(prog_name="epochal", standalone_mode=False)
@@ -161,7 +161,7 @@ def _run() -> int:
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:
         return _unread()
-    except SystemExit as ended:  # the argument parser ends by 1 where a write failed so
+    except SystemExit as ended:  # the argument parser exits with 1 when a write fails so
         if isinstance(ended.__context__, BrokenPipeError):
             return _unread()
         raise

@@ -1,44 +1,18 @@
-"""Options that several commands share, and how a command reaches the catalog.
+"""Options and arguments that several commands share.
 
 An option has one name, one default and one explanation everywhere.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-import epochal
-from epochal.cli.commands.completion import complete_kinds, complete_streams, complete_streams_of
-from epochal.cli.io.documents import Documents
-from epochal.cli.io.terminal import note
-from epochal.cli.target import advice, name_of, reach, run, where
+from epochal.cli.candidates import complete_kinds, complete_streams, complete_streams_of
+from epochal.cli.listed_kinds import STREAMS, Kind, find_kind, similar_kind
 from epochal.client.catalog.url import DEFAULT_CATALOG
-
-if TYPE_CHECKING:
-    from epochal.client.catalog.catalog import CatalogClient
-
-__all__ = [
-    "DEFAULT_TIMEOUT",
-    "AllNamespaces",
-    "CatalogOption",
-    "Format",
-    "KindArgument",
-    "Manifests",
-    "NamespaceOption",
-    "OptionalKind",
-    "Output",
-    "StreamArgument",
-    "StreamsArgument",
-    "Timeout",
-    "chosen_namespace",
-    "connected",
-    "open_catalog",
-    "open_documents",
-    "run",
-]
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 
 class Format(StrEnum):
@@ -52,7 +26,7 @@ class Format(StrEnum):
 
     @property
     def is_document(self) -> bool:
-        """Whether the catalog's own objects are printed, whole."""
+        """Whether the catalog's own objects are printed in full."""
         return self in (Format.JSON, Format.YAML)
 
 
@@ -73,13 +47,13 @@ NamespaceOption = Annotated[
         "-n",
         metavar="NS",
         envvar="EPOCHAL_NAMESPACE",
-        help="For names without one (default: default); lists show this one alone.",
+        help="The namespace of names without one (default: default); lists show only this one.",
         show_default=False,
     ),
 ]
 AllNamespaces = Annotated[
     bool,
-    typer.Option("--all-namespaces", "-A", help="Of all namespaces, also where EPOCHAL_NAMESPACE names one."),
+    typer.Option("--all-namespaces", "-A", help="List all namespaces, even if EPOCHAL_NAMESPACE names one."),
 ]
 Timeout = Annotated[
     float,
@@ -91,7 +65,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="table|wide|json|yaml|name",
-        help="How to print; json and yaml are the catalog's own objects, whole.",
+        help="The output format; json and yaml print the catalog's own objects in full.",
         show_default=True,
     ),
 ]
@@ -122,45 +96,29 @@ OptionalKind = Annotated[
 DEFAULT_TIMEOUT = 30.0
 
 
-@asynccontextmanager
-async def open_catalog(url: str | None, timeout: float) -> AsyncIterator["CatalogClient"]:
-    """A client that says on stderr, once, that it is waiting for the catalog."""
-    from epochal.client.catalog.catalog import CatalogClient  # here: a list needs no models of answers
-
-    address = await where(url)
-    report = _reporter(name_of(address), timeout)
-    async with CatalogClient(address, patience=timeout, on_unreachable=report, advice=advice()) as catalog:
-        yield catalog
-
-
-@asynccontextmanager
-async def open_documents(url: str | None, timeout: float) -> AsyncIterator[Documents]:
-    """The same for the catalog's own objects."""
-    address = await where(url)
-    report = _reporter(name_of(address), timeout)
-    async with Documents(address, patience=timeout, on_unreachable=report, advice=advice()) as documents:
-        yield documents
-
-
-@asynccontextmanager
-async def connected(url: str | None, timeout: float) -> "AsyncIterator[epochal.Client]":
-    """A client that publishes and subscribes."""
-    async with epochal.connect(await where(url), patience=timeout, reach=reach()) as client:
-        yield client
-
-
-def _reporter(address: str, timeout: float) -> Callable[[str], None]:
-    reported = False
-
-    def report(reason: str) -> None:
-        nonlocal reported
-        if not reported and timeout > 0:
-            note(f"waiting up to {timeout:g} s for the catalog at {address} ({reason}) ...")
-        reported = True
-
-    return report
-
-
 def chosen_namespace(namespace: str | None, everywhere: bool) -> str | None:
-    """The one namespace that a list is of, or None for all."""
+    """The namespace of a list, or None for all."""
     return None if everywhere else namespace
+
+
+def chosen_objects(
+    kind: str, names: list[str] | None, namespace: str | None, verb: str, kinds: Sequence[Kind] = (STREAMS,)
+) -> tuple[Kind, list[tuple[str, str]]]:
+    """The kind and the streams that the arguments `KIND [NAME]...` or `KIND/NAME...` (as of `-o name`) name.
+
+    `verb` is the command, and `kinds` are the kinds that it takes.
+    """
+    word, slash, rest = kind.partition("/")
+    found = find_kind(word)
+    if found is None:
+        listed = ", ".join(each.plural for each in kinds)
+        stream = f"if that is a stream, write: epochal {verb} stream {kind}"
+        if (close := similar_kind(word)) is not None:
+            raise typer.BadParameter(f"'{word}' is no kind of object; did you mean {close.plural}? {stream}")
+        raise typer.BadParameter(f"'{word}' is no kind of object (there are: {listed}); {stream}")
+    if found not in kinds:
+        past = {"describe": "described", "delete": "deleted"}.get(verb, verb)
+        raise typer.BadParameter(f"{found.plural} cannot be {past}; list them with: epochal get {found.plural}")
+    more = [name.removeprefix(f"{found.name}/") if slash else name for name in names or ()]
+    texts = [rest, *more] if slash else more
+    return found, [parse_stream_name(text, namespace or DEFAULT_NAMESPACE) for text in texts]

@@ -26,7 +26,7 @@ def run() -> None:
 
 
 def arguments(given: Sequence[str]) -> list[str]:
-    """The arguments of `epochal` for those after `kubectl epochal`.
+    """The arguments of `epochal` that correspond to those after `kubectl epochal`.
 
     >>> arguments(["-n", "demo", "get", "streams", "--context", "prod"])
     ['--kube', '--context', 'prod', 'get', '-n', 'demo', 'streams']
@@ -43,7 +43,7 @@ def arguments(given: Sequence[str]) -> list[str]:
         elif option in _OPTIONS:
             before += [word, *value]
             del words[: len(value)]
-        elif not after and option in _NAMESPACE:  # before the command it is kubectl's; ours comes after it
+        elif not after and option in _NAMESPACE:  # before the command -n is kubectl's; ours comes after it
             namespace = [word, *value]
             del words[: len(value)]
         elif not after and word.startswith("-"):

@@ -15,6 +15,7 @@ from epochal.errors import UsageError
 if TYPE_CHECKING:
     from epochal.client.catalog.directory import Reach
     from epochal.kube import Choice, Cluster
+    from epochal.kube.user_api import DeclaredObjects
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ _cluster: "Cluster | None" = None
 
 
 def choose(choice: "Choice | None") -> None:
-    """What was said before the command, for this run."""
+    """Set the cluster of this run, from the options before the command."""
     global _choice
     _choice = choice
 
@@ -48,7 +49,7 @@ async def _in_cluster(choice: "Choice", command: Coroutine[None, None, T]) -> T:
 
 @asynccontextmanager
 async def open_cluster(choice: "Choice") -> "AsyncIterator[Cluster]":
-    """The chosen cluster, from here on that of the run."""
+    """Open the chosen cluster for this run."""
     global _cluster
     from epochal.kube import Cluster
 
@@ -67,13 +68,18 @@ def cluster() -> "Cluster":
     return _cluster
 
 
+def declared_objects(kind: str) -> "DeclaredObjects":
+    """The objects of a kind, `Stream` or `Relay`, in the open cluster."""
+    return cluster().relays if kind == "Relay" else cluster().streams
+
+
 def reach() -> "Reach | None":
-    """How publishers are reached from here, where their addresses do not lead."""
+    """How to reach publishers whose addresses do not lead there from here; None without a cluster."""
     return None if _cluster is None else _cluster.reach
 
 
 def name_of(address: str) -> str:
-    """What a catalog's URL is called to people: a port of this machine says nothing."""
+    """A catalog's URL for messages, with its service in a cluster: a forwarded port alone says nothing."""
     if _cluster is None or not _cluster.catalog_name:
         return address
     return f"{address} (service {_cluster.catalog_name})"
@@ -87,12 +93,12 @@ def advice() -> str | None:
 
 
 async def way(address: str) -> str:
-    """The address that leads from here to one that the catalog reports."""
+    """The address by which this machine reaches one that the catalog reports."""
     return address if _cluster is None else await _cluster.reach(address)
 
 
 async def where(url: str | None) -> str:
-    """The catalog's URL from here: that of the chosen cluster unless `--catalog` names another; else as without one.
+    """The URL by which this machine reaches the catalog: that of the chosen cluster, unless `--catalog` names one.
 
     EPOCHAL_CATALOG says where the catalog is when no cluster is chosen; with one it would contradict the choice.
     """

@@ -20,7 +20,7 @@ SERVICE = "epochal-cli"
 def telemetry(service: str = SERVICE) -> Iterator[None]:
     """Send the spans and metrics of what is done in the block, where OTEL_EXPORTER_OTLP_ENDPOINT names a collector.
 
-    At the end it is waited for, 2 seconds at most. Raises `ConfigError` for variables that cannot be used.
+    At the end this waits for the collector, 2 seconds at most. Raises `ConfigError` for variables that cannot be used.
     """
     sdk.start(service, quick=True)
     try:
@@ -46,7 +46,7 @@ class SendSpans:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """What is appended in the block is made in the open span, which is begun here unless there is one."""
+        """A block whose appends belong to the open span, which begins here unless there is one."""
         if self._tracer is None:
             yield
             return
@@ -61,11 +61,11 @@ class SendSpans:
             yield
 
     def sent(self, records: int) -> None:
-        """So many more are under way."""
+        """Count records that are in flight."""
         self._records += records
 
     def over(self, way: str, error: EpochalError | None = None) -> None:
-        """All that was sent is acknowledged, or `error` is what came of it; `way` is the writer's."""
+        """End the span: all is acknowledged, or failed with `error`. `way`: how the writer reached publishers."""
         span, self._span = self._span, None
         if span is None:
             return

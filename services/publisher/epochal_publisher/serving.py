@@ -1,7 +1,7 @@
-"""One stream's segments served, from the start to an orderly stop, or to what ends it.
+"""Serves the segments of one stream, from the start to an orderly stop or a failure.
 
-Separate from the command because a process can serve many streams: each runs here by itself, with sockets, lease and
-logs of its own, and its end is no other's. What they share of the process is in `Shared`.
+Separate from the command because a process can serve many streams: each runs and ends here independently, with its own
+sockets, lease and logs. `Shared` holds the resources of the process that they share.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from epochal_publisher.segments.lease import Forgotten, PublisherLease, leave_ma
 from epochal_publisher.segments.renewals import SharedRenewals
 from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
-from epochal_publisher.shared.ticker import Ticker
+from epochal_publisher.ticker import Ticker
 
 EXIT_FAILED = 1
 EXIT_SUPERSEDED = 3
@@ -29,7 +29,7 @@ logger = logging.getLogger("epochal.publisher")
 
 
 class Ended(NamedTuple):
-    """How it ended: the exit code of a process that serves nothing else, and why, empty for a stop."""
+    """How serving ended: the exit code of a process that serves nothing else, and the reason, empty for a stop."""
 
     code: int
     reason: str
@@ -37,7 +37,7 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the streams of one process have in common; none of it knows what a stream is."""
+    """Resources that the streams of one process share."""
 
     context: "zmq.Context[zmq.Socket[bytes]]"
     renewals: SharedRenewals
@@ -54,9 +54,9 @@ async def serve_stream(
 ) -> Ended:
     """Serve until `stop` is set or the segments are lost.
 
-    `ready` is called with the addresses by name once clients are served. `uid`: that of the stream that is meant; None
-    for any that has the name. Raises `StreamGone` where another one has it, `EpochalError` for what cannot start, and
-    any other error for a bug; sockets, logs and HTTP are closed then too.
+    `ready` is called with the addresses by name once clients are served. `uid`: the uid that the stream must have, or
+    None. Raises `StreamGone` if it has another one, `EpochalError` if serving cannot start, and any other error for a
+    bug; sockets, logs and HTTP are closed then too.
     """
     async with PublisherLease(settings, None if shared is None else shared.renewals) as lease:
         publisher = PublisherProcess(settings, lease, None if shared is None else shared.context)
@@ -133,7 +133,7 @@ async def _until_over(
     await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
     for task in running:
         if task.done() and not publisher.over.done():
-            task.result()  # a bug ends the stream here; who serves it next starts where the catalog says
+            task.result()  # a bug ends the stream here; its next publisher starts where the catalog says
     if not publisher.over.done():
         logger.info("stopping")
         publisher.drain()

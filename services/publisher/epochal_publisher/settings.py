@@ -17,10 +17,8 @@ from epochal.protocol.publisher.channels import MAX_CHANNELS
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.origins import check_cors_origins
 from epochal.service.settings import ByComma, Port, ServiceSettings
-from epochal_publisher.http.callback_targets import Targets
+from epochal_publisher.callback_targets import Targets
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
-
-"""0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
 
 
 def _url(value: str) -> str:
@@ -66,6 +64,7 @@ class Settings(ServiceSettings):
     requests_port: Port = 0
     ingest_port: Port = 0
     http_port: Port = 0
+    """Port 0 takes a free one: several publishers share a machine, and clients learn addresses from the catalog."""
     max_payload: int = Field(default=MAX_PAYLOAD, ge=1024, le=MAX_PAYLOAD)
     """The largest append that is taken. No subscriber would read one larger than the protocol allows."""
     window: int = Field(default=8 * 2**20, ge=64 * 1024)

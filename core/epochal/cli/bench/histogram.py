@@ -31,10 +31,10 @@ class Histogram:
         self._counts: dict[int, int] = {}
         self.count = 0
         self.most = 0
-        """The longest, exactly; 0 while there is none."""
+        """The longest duration, exactly; 0 while there is none."""
 
     def add(self, nanoseconds: int) -> None:
-        """Count one duration; a negative one, of two clocks that differ, counts as 0."""
+        """Count one duration. A negative one, which two different clocks can give, counts as 0."""
         value = max(nanoseconds, 0)
         shift = max(value.bit_length() - BITS - 1, 0)
         bucket = (shift << BITS) + (value >> shift)
@@ -84,7 +84,7 @@ class Histogram:
 
 
 def _upper_edge(bucket: int) -> int:
-    """The greatest duration of a bucket."""
+    """The longest duration that falls into a bucket."""
     shift = max((bucket >> BITS) - 1, 0)
     return (((bucket - (shift << BITS)) + 1) << shift) - 1
 

@@ -28,14 +28,14 @@ from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.transport.shutdown import ended
 
 TURN_BYTES = 256 * 1024
-"""Payload that is appended before other tasks have their turn: less costs throughput, more makes the reader wait."""
+"""Bytes appended before other tasks get a turn: fewer cost throughput, more make the reader wait."""
 TURN_BATCHES = 256
 TURN_RECORDS = 64
 """Records of `bench latency` that are sent at once, when many are late."""
 SAMPLE_INTERVAL = SECOND // 1000
 """Nanoseconds between two appends that are timed: to await one costs as much as to append a small batch."""
 EPOCH_BYTES = 32 * 2**20
-"""Payload after which an epoch ends early; a reader of whole epochs keeps at most 256 MiB of them."""
+"""Bytes of payload after which an epoch ends early; a reader of whole epochs keeps at most 256 MiB of them."""
 LAST_WORDS = 10.0
 """Seconds for arrivals once all is acknowledged, and after Ctrl-C for acknowledgements."""
 LATE_END = SECOND // 10
@@ -71,7 +71,7 @@ async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
 
 
 Watch: TypeAlias = Callable[[epochal.Writer], AbstractAsyncContextManager[None]]
-"""What is around a writer while it is open."""
+"""Makes the context in which a writer is open."""
 
 
 def _unwatched(_: epochal.Writer) -> AbstractAsyncContextManager[None]:
@@ -80,7 +80,7 @@ def _unwatched(_: epochal.Writer) -> AbstractAsyncContextManager[None]:
 
 @contextlib.asynccontextmanager
 async def _opened(client: epochal.Client, appends: Appends, watch: Watch) -> AsyncIterator[tuple[epochal.Writer, Time]]:
-    """An anonymous writer, and the first time to append at: one after the frontier, so in an epoch that is not begun.
+    """An anonymous writer, and the first time to append at: one after the frontier, so in an epoch that has not begun.
 
     An epoch at the frontier may hold records of others, or be aborted.
     """
@@ -103,7 +103,7 @@ def _payload_size(encoding: str, records: list[Any]) -> int:
 
 
 async def _end_epochs(writer: epochal.Writer, later: Time, interrupted: bool) -> bool:
-    """Advance past all that was appended; after a signal not for long, and then raises `TimedOut`.
+    """Advance past everything that was appended. After a signal this waits only briefly, then raises `TimedOut`.
 
     Returns whether a signal has come by now.
     """
@@ -112,7 +112,7 @@ async def _end_epochs(writer: epochal.Writer, later: Time, interrupted: bool) ->
 
 
 async def _settle(writer: epochal.Writer, interrupted: bool) -> bool:
-    """Wait until everything is acknowledged; after a signal not for long, and then raises `TimedOut`.
+    """Wait until everything is acknowledged. After a signal this waits only briefly, then raises `TimedOut`.
 
     Returns whether a signal has come by now.
     """
@@ -138,12 +138,12 @@ class PubMeasure:
     _epochs: EpochSchedule = field(default_factory=lambda: EpochSchedule(0, 0, 0))
     _began: int = 0
     _sampled: int = 0
-    """When an append was timed last."""
+    """When the last append was timed."""
     _timed: set[asyncio.Task[None]] = field(default_factory=set)
     _shown: int = 0
 
     async def run(self, client: epochal.Client, watch: Watch = _unwatched) -> None:
-        """Append until it is time, or count, to end; raises what a writer raises."""
+        """Append until the time is over or the count is reached; raises what a writer raises."""
         appends = self.appends
         self._records = encodable(appends.encoding, [filler(appends.size)] * appends.batch)
         self._payload = _payload_size(appends.encoding, self._records)
@@ -185,7 +185,7 @@ class PubMeasure:
             await writer.drain()
 
     async def _append_turn(self, writer: epochal.Writer, batches: int) -> None:
-        """Append some batches, the first of them timed if none was for `SAMPLE_INTERVAL`."""
+        """Append some batches. The first is timed if no append was timed for `SAMPLE_INTERVAL`."""
         left = batches
         now = perf_counter_ns()
         if left and now - self._sampled >= SAMPLE_INTERVAL:
@@ -202,7 +202,7 @@ class PubMeasure:
         self._add(left * self.appends.batch, left * self._payload, left)
 
     def _append_part(self, writer: epochal.Writer, count: int) -> None:
-        """The last records, which are less than a batch."""
+        """Append the last records, which do not fill a batch."""
         records = encodable(self.appends.encoding, [filler(self.appends.size)] * count)
         writer.append_nowait(self._epochs.time, records)
         self._add(count, _payload_size(self.appends.encoding, records))
@@ -216,7 +216,7 @@ class PubMeasure:
         self.result.acknowledged.add(perf_counter_ns() - began)
 
     def _forget(self, timed: asyncio.Task[None]) -> None:
-        """Keep one that failed, whose error is raised at the end."""
+        """Keep an append that failed; its error is raised at the end."""
         if timed.cancelled() or timed.exception() is None:
             self._timed.discard(timed)
 
@@ -249,13 +249,16 @@ class SubMeasure:
     result: SubResult = field(default_factory=SubResult)
     interrupted: bool = False
     _open: set[Time] = field(default_factory=set)
-    """Times at which something came, and which can still grow."""
+    """Times with records whose epochs are not complete yet."""
     _began: int = 0
     _first: int = 0
     _shown: int = 0
 
     async def run(self, client: epochal.Client) -> None:
-        """Read until it is time, or count, to end, or the stream is complete; raises what a subscription raises."""
+        """Read until the time is over, the count is reached or the stream is complete.
+
+        Raises what a subscription raises.
+        """
         async with client.subscribe(self.reads.stream, since=self.reads.since) as subscription:
             await subscription.ready.wait()
             self._began = perf_counter_ns()
@@ -296,7 +299,7 @@ class SubMeasure:
             result.lag.add(wall.time_ns() - data.published * 1_000_000)
 
     def _complete(self, frontier: tuple[Time, ...]) -> None:
-        """Count the epochs that the frontier has passed."""
+        """Count the epochs that are complete by now."""
         still = {time for time in self._open if any(less_equal(low, time) for low in frontier)}
         self.result.epochs += len(self._open) - len(still)
         self._open = still
@@ -312,7 +315,7 @@ class SubMeasure:
 
 
 class LatencyMeasure:
-    """Appends single records at a steady rate, and times the way of each to a reader in this process."""
+    """Appends single records at a steady rate, and measures how long each takes to a reader in this process."""
 
     def __init__(self, appends: Appends) -> None:
         self.result = LatencyResult(appends.rate)
@@ -322,12 +325,12 @@ class LatencyMeasure:
         total = round(appends.rate * (appends.seconds or 0)) if appends.count is None else appends.count
         self._schedule = Schedule(appends.rate, max(total, 1))
         self._mark = os.urandom(8).hex().encode()
-        """At the beginning of all records of this run."""
+        """The bytes with which every record of this run begins."""
         self._began = 0
         self._awaited = 0
-        """Records after which reading ends, once nothing more is sent."""
+        """How many records to wait for, once nothing more is sent."""
         self._recent = Histogram()
-        """Since the last line of progress."""
+        """Durations since the last line of progress."""
 
     async def run(self, client: epochal.Client, watch: Watch = _unwatched) -> None:
         """Append and read until all has arrived; raises what a writer or a subscription raises."""
@@ -385,13 +388,13 @@ class LatencyMeasure:
             await asyncio.to_thread(wall.sleep, seconds)
 
     def _note_end(self) -> None:
-        """What the schedule had until now; after Ctrl-C not all of it."""
+        """Set for how long the schedule ran, and how many records were due by then: after Ctrl-C not all."""
         elapsed = perf_counter_ns() - self._began
         self.result.nanoseconds = min(elapsed, self._schedule.at(self._schedule.total))
         self.result.expected = self._schedule.due(elapsed) if self.interrupted else self._schedule.total
 
     async def _all_arrived(self, reading: "asyncio.Task[None]") -> None:
-        """Wait for what was sent; raises why the subscription is over."""
+        """Wait until everything that was sent has arrived; raises the error that ended the subscription, if one did."""
         self._awaited = self.result.sent
         if self.result.latency.count < self._awaited:
             await asyncio.wait([reading], timeout=LAST_WORDS)

@@ -1,8 +1,8 @@
 """The records of a benchmark, as each encoding carries them.
 
-A record is so many bytes of ASCII: bytes in streams of bytes and msgpack, a text in json, a row of one binary column in
-arrow, where all rows of a batch are one record batch. That of `bench latency` begins with the mark of the run and the
-moment in which it was to be sent, both in hexadecimal digits, which every encoding leaves as they are.
+A record is ASCII text of the wanted size: bytes in streams of bytes and msgpack, a text in json, a row of one binary
+column in arrow, where all rows of a batch are one record batch. A record of `bench latency` begins with the mark of the
+run and the moment at which it is due, both in hexadecimal digits, which every encoding leaves as they are.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ COLUMN = "record"
 
 
 def filler(size: int) -> bytes:
-    """A record that says nothing.
+    """A record of the wanted size, without information.
 
     >>> filler(20)
     b'epochal bench epocha'
@@ -33,7 +33,7 @@ def stamped(mark: bytes, moment: int, rest: bytes) -> bytes:
 
 
 def moment_of(record: bytes) -> int:
-    """When a stamped record was to be sent.
+    """When a stamped record was due.
 
     >>> moment_of(stamped(b"0123456789abcdef", 1_700, b"rest"))
     1700
@@ -58,5 +58,5 @@ def values_of(data: epochal.Data, encoding: str) -> list[bytes]:
 
 
 def count_records(data: epochal.Data, encoding: str) -> int:
-    """Records of any batch; of arrow its rows, for which the batch must be decoded."""
+    """How many records a batch has. An Arrow batch must be decoded for that, to count its rows."""
     return sum(batch.num_rows for batch in data.records()) if encoding == "arrow" else data.count

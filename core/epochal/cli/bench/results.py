@@ -12,11 +12,11 @@ from epochal.cli.bench.schedule import SECOND
 from epochal.protocol.times import Time, to_json
 
 PERCENTILES = {"p50": 500, "p90": 900, "p99": 990, "p99.9": 999}
-"""Names, and how many of 1,000 durations are not longer."""
+"""The percentiles: a name, and how many of 1,000 durations are not longer."""
 BAR_WIDTH = 30
 """Characters of the longest bar."""
 LATE = SECOND // 1000
-"""Nanoseconds after its moment from which a record counts as sent late."""
+"""Nanoseconds after its due moment from which a record counts as sent late."""
 
 Table = tuple[Sequence[str], list[Sequence[str]]]
 """Column names and rows, as `print_table` takes them."""
@@ -24,7 +24,7 @@ Table = tuple[Sequence[str], list[Sequence[str]]]
 
 @dataclass(slots=True)
 class Traffic:
-    """What passed, and in how many nanoseconds."""
+    """Records, batches and bytes, and the nanoseconds that they took."""
 
     records: int = 0
     batches: int = 0
@@ -32,7 +32,7 @@ class Traffic:
     nanoseconds: int = 0
 
     def add(self, records: int, payload_bytes: int, batches: int = 1) -> None:
-        """What passed once more, all batches together."""
+        """Add some batches."""
         self.records += records
         self.batches += batches
         self.payload_bytes += payload_bytes
@@ -67,7 +67,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class PubResult:
-    """Of `bench pub`: all appends until the last was acknowledged; how long a part of them took to be acknowledged."""
+    """The result of `bench pub`: all appends until the last acknowledgement, and how long some of them took to it."""
 
     traffic: Traffic = field(default_factory=Traffic)
     acknowledged: Histogram = field(default_factory=Histogram)
@@ -94,7 +94,7 @@ class PubResult:
 
 @dataclass(slots=True)
 class SubResult:
-    """Of `bench sub`: from the arrival of the first batch, which counts for no rate, to that of the last."""
+    """The result of `bench sub`: from the arrival of the first batch, which counts for no rate, to that of the last."""
 
     traffic: Traffic = field(default_factory=Traffic)
     first: Traffic = field(default_factory=Traffic)
@@ -128,7 +128,7 @@ class SubResult:
         }
 
     def tables(self) -> list[Table]:
-        """Throughput, and where writers send their clock how old batches were."""
+        """Throughput, and how old the batches were if writers send their clock."""
         rates = dict(self._after_first.cells())
         cells = [(name, text if name == "RECORDS" else rates[name]) for name, text in self.traffic.cells()]
         cells += [("EPOCHS", f"{self.epochs:,}"), ("EPOCHS/S", show_rate(self.traffic.rate(self.epochs)))]
@@ -137,23 +137,23 @@ class SubResult:
 
 @dataclass(slots=True)
 class LatencyResult:
-    """Of `bench latency`: durations from the moment in which a record was to be sent to its arrival at the reader."""
+    """The result of `bench latency`: durations from when a record was due to its arrival at the reader."""
 
     rate: int
     expected: int = 0
-    """Records that the schedule had up to the end."""
+    """Records that were due up to the end."""
     sent: int = 0
     late: int = 0
-    """Records that were sent more than `LATE` after their moment."""
+    """Records that were sent more than `LATE` after they were due."""
     most_late: int = 0
-    """Nanoseconds; those that were not sent are not in it."""
+    """Durations in nanoseconds, of the records that were sent."""
     latency: Histogram = field(default_factory=Histogram)
     nanoseconds: int = 0
     first_time: Time = 0
     next_time: Time = 0
 
     def add_sent(self, lateness: int) -> None:
-        """One record was sent, so many nanoseconds after its moment."""
+        """Count a record that was sent `lateness` nanoseconds after it was due."""
         self.sent += 1
         self.late += lateness > LATE
         self.most_late = max(self.most_late, lateness)
@@ -257,7 +257,7 @@ _UNITS = (("s", SECOND), ("ms", SECOND // 1000), ("us", SECOND // 1_000_000))
 
 
 def show_rate(rate: float | None) -> str:
-    """So many a second; `-` where no time has passed.
+    """A rate per second; `-` if no time has passed.
 
     >>> show_rate(83731.4), show_rate(33.25), show_rate(0.0), show_rate(None)
     ('83,731', '33.2', '0', '-')

@@ -16,14 +16,14 @@ class Schedule:
     """`total` records, `rate` of them a second.
 
     Latency is counted from these moments, and not from when a record was really sent. Otherwise a sender that is held
-    up would leave out just the records that had to wait ("coordinated omission").
+    up would leave out exactly the records that had to wait ("coordinated omission").
     """
 
     rate: int
     total: int
 
     def at(self, number: int) -> int:
-        """When record `number`, counted from 0, is to be sent.
+        """When record `number`, counted from 0, is due.
 
         >>> Schedule(1000, 10).at(2)
         2000000
@@ -31,7 +31,7 @@ class Schedule:
         return number * SECOND // self.rate
 
     def due(self, elapsed: int) -> int:
-        """How many records are to be sent by then, all that came before included.
+        """How many records are due by that moment, from the beginning.
 
         >>> Schedule(1000, 10).due(1_999_999), Schedule(1000, 10).due(2_000_000), Schedule(1000, 10).due(SECOND)
         (2, 3, 10)
@@ -65,26 +65,26 @@ class EpochSchedule:
         self.time = first
         """The time to append at."""
         self.epochs = 0
-        """How many were appended at."""
+        """How many epochs got records."""
         self._length = int(seconds * SECOND)
         self._most_bytes = most_bytes
         self._began = 0
         self._bytes = 0
 
     def add(self, size: int) -> None:
-        """So many bytes of payload are appended."""
+        """Count bytes of payload that are appended."""
         if size and not self._bytes:
             self.epochs += 1
         self._bytes += size
 
     def advance(self, elapsed: int) -> Time | None:
-        """The next time, if the epoch has ended by then: the writer is to advance to it."""
+        """The next time, if the epoch has ended by then: the writer must advance to it."""
         if not self._bytes or (elapsed - self._began < self._length and self._bytes < self._most_bytes):
             return None
         return self._follow(elapsed)
 
     def end(self) -> Time:
-        """The time after the last one that was appended at: the writer is to advance to it at the end."""
+        """The time after the last epoch with records: the writer must advance to it at the end."""
         return self._follow(self._began) if self._bytes else self.time
 
     def _follow(self, elapsed: int) -> Time:

@@ -5,34 +5,32 @@ With `--kube`, `Stream` and `Relay` objects are applied and deleted at the API s
 catalog: the operator declares the stream there, and runs its publishers and relays.
 """
 
-import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
 from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
+from epochal.cli.connections import open_catalog
 from epochal.cli.failures import describe
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, Manifests, NamespaceOption, Timeout, open_catalog, run
+from epochal.cli.manifests import read_manifests
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, Manifests, NamespaceOption, Timeout
+from epochal.cli.target import run
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import (
     CatalogUnavailable,
     ClusterUnavailable,
-    ConfigError,
     EpochalError,
     ManifestError,
     Problem,
     StreamNotFound,
-    TimedOut,
 )
 from epochal.kube.api import Object
 from epochal.kube.cluster import in_cluster
-from epochal.kube.user_api import DeclaredObjects, NotThere
-from epochal.resources.documents import Manifest, load_manifests
+from epochal.kube.user_api import DeclaredObjects
+from epochal.resources.documents import Manifest
 from epochal.resources.feasible import check_feasible
 from epochal.resources.manifest import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
 from epochal.resources.relay import RelayManifest
@@ -77,7 +75,7 @@ def apply(
 
 
 def only_streams(manifests: Sequence[Manifest]) -> list[StreamManifest]:
-    """The same; raises `ManifestError` for relays, of which the catalog keeps none."""
+    """The manifests, all of streams. Raises `ManifestError` for relays, which the catalog does not keep."""
     problems = [
         Problem(
             "kind",
@@ -116,7 +114,7 @@ async def _apply_one(catalog: CatalogClient, manifest: StreamManifest) -> str:
 
 
 async def _compare(catalog: CatalogClient, manifest: StreamManifest) -> str:
-    """What applying would do; raises `ManifestError` for a change that the catalog would refuse."""
+    """What applying the manifest would do; raises `ManifestError` for a change that the catalog would refuse."""
     before = await _find(catalog, manifest)
     if before is None:
         return "created"
@@ -135,7 +133,7 @@ async def _find(catalog: CatalogClient, manifest: StreamManifest) -> StreamInfo 
 
 
 class Applied(NamedTuple):
-    """What became of one: `created`, `configured` or `unchanged`, and which of its fields have no effect yet."""
+    """The outcome for one manifest: `created`, `configured` or `unchanged`, and its fields that have no effect yet."""
 
     outcome: str
     not_in_effect: Sequence[NotInEffect]
@@ -145,7 +143,7 @@ M = TypeVar("M", bound=Manifest)
 
 
 async def apply_each(manifests: Sequence[M], apply_one: Callable[[M], Awaitable[Applied]], *, dry_run: bool) -> None:
-    """Apply all; refusals are printed, and the last one is raised at the end.
+    """Apply all manifests; refusals are printed, and the last one is raised at the end.
 
     An unreachable catalog or cluster is raised at once.
     """
@@ -177,74 +175,12 @@ def _forgets(manifest: Manifest) -> bool:
     return isinstance(manifest, StreamManifest) and manifest.spec.history.storage is None
 
 
-SUFFIXES = (".yaml", ".yml", ".json")
-
-
-def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[Manifest]:
-    """Every manifest of every file, in order; `namespace` replaces a missing one.
-
-    Raises `ManifestError` with the problems of all files, each with its file's name when there are several.
-    """
-    texts = list(_texts(filenames))
-    manifests: list[Manifest] = []
-    problems: list[Problem] = []
-    seen: dict[tuple[str, str], str] = {}
-    for name, text in texts:
-        where = f"{name}: " if len(texts) > 1 else ""
-        try:
-            found = load_manifests(text, namespace=namespace)
-        except ManifestError as error:
-            problems.extend(Problem(where + problem.path, problem.reason, problem.hint) for problem in error.problems)
-            continue
-        for manifest in found:
-            if (first := seen.setdefault((manifest.kind, manifest.qualified), name)) != name:
-                reason = f"declares {manifest.qualified} again; {first} does already"
-                problems.append(Problem(f"{where}metadata.name", reason))
-        manifests.extend(found)
-    if problems:
-        raise ManifestError("the manifests are not valid, and nothing was changed", problems)
-    return manifests
-
-
-def _texts(filenames: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, text) of each file; a directory means the manifests in it, by name, not those of its directories."""
-    for filename in filenames:
-        if filename == "-":
-            yield "standard input", sys.stdin.read()
-        elif (path := Path(filename)).is_dir():
-            files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
-            if not files:
-                wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-                raise ConfigError(f"{filename} is a directory without manifests ({wanted})")
-            for file in files:
-                yield str(file), _read(file)
-        else:
-            yield filename, _read(path)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ManifestError("the manifest is not valid", [Problem(str(path), "is no text in UTF-8")]) from None
-
-
-LOOK_AGAIN = 0.5
-"""Seconds between looks at what is still there."""
-
-
-def objects_of(kind: str) -> DeclaredObjects:
-    """The objects of a kind in the cluster that was chosen."""
-    cluster = target.cluster()
-    return cluster.relays if kind == "Relay" else cluster.streams
-
-
 async def apply_objects(manifests: Sequence[Manifest], dry_run: bool, force: bool) -> None:
-    """Apply all; those that the cluster refuses are reported, and the last one's error is raised at the end."""
+    """Apply all manifests as objects; refusals are printed, and the last one is raised at the end."""
     note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
 
     async def one(manifest: Manifest) -> Applied:
-        outcome, uid = await _apply_object(objects_of(manifest.kind), manifest, dry_run, force)
+        outcome, uid = await _apply_object(target.declared_objects(manifest.kind), manifest, dry_run, force)
         if isinstance(manifest, RelayManifest):
             return Applied(outcome, ())
         return Applied(outcome, _of_object(manifest, uid).not_in_effect())
@@ -253,9 +189,9 @@ async def apply_objects(manifests: Sequence[Manifest], dry_run: bool, force: boo
 
 
 async def _apply_object(objects: DeclaredObjects, manifest: Manifest, dry_run: bool, force: bool) -> tuple[str, str]:
-    """What became of it, and the object's uid."""
+    """The outcome for one manifest, and the object's uid."""
     before = await objects.find(manifest.namespace, manifest.name)
-    # Only what was written, no defaults: a caller of apply becomes the owner of every field that it sends.
+    # Only fields that the manifest has, no defaults: who applies a field becomes its owner.
     document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
     after = await objects.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
     uid = str(after["metadata"].get("uid", ""))
@@ -265,63 +201,11 @@ async def _apply_object(objects: DeclaredObjects, manifest: Manifest, dry_run: b
 
 
 def _of_object(manifest: StreamManifest, uid: str) -> StreamManifest:
-    """As the operator declares it: the annotation says that it is an object of a cluster, and so what is in effect."""
+    """The manifest as the operator declares it: its annotation says that it belongs to an object of a cluster."""
     metadata = manifest.metadata.model_copy(update={"annotations": {**manifest.metadata.annotations, OBJECT_UID: uid}})
     return manifest.model_copy(update={"metadata": metadata})
 
 
 def _applied(item: Object) -> list[object]:
-    """What an apply can change."""
+    """The parts of an object that an apply can change."""
     return [item.get("spec"), *(item["metadata"].get(part) or {} for part in ("labels", "annotations"))]
-
-
-class Named(NamedTuple):
-    """An object by its kind, `Stream` or `Relay`, and its name."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.lower()} {self.namespace}/{self.name}"
-
-
-async def delete_objects(wanted: Sequence[Named], wait: bool, timeout: float) -> None:
-    """Delete all; one that is not there is reported at the end, when the others are deleted."""
-    missing: EpochalError | None = None
-    deleted: dict[Named, str] = {}
-    for each in wanted:
-        try:
-            found = await objects_of(each.kind).delete(each.namespace, each.name)
-        except (StreamNotFound, NotThere) as error:
-            missing = error
-            continue
-        deleted[each] = found["metadata"]["uid"]
-        if each.kind == "Stream":
-            note(
-                f"{each.namespace}/{each.name}: its history goes, and with it its publishers, once the operator has"
-                " ended them"
-            )
-        print(f"{each} deleted", flush=True)
-    if wait:
-        await _gone(deleted, timeout)
-    if missing is not None:
-        raise missing
-
-
-async def _gone(left: dict[Named, str], timeout: float) -> None:
-    """Wait until the objects are gone, or others of the same name are there; raises `TimedOut`."""
-    deadline = asyncio.get_running_loop().time() + timeout
-    while True:
-        for key, uid in list(left.items()):
-            found = await objects_of(key.kind).find(key.namespace, key.name)
-            if found is None or found["metadata"]["uid"] != uid:
-                del left[key]
-        if not left:
-            return
-        if asyncio.get_running_loop().time() >= deadline:
-            raise TimedOut(
-                f"deleted, but not gone after {timeout:g} s: {', '.join(map(str, left))}; the operator ends a stream's"
-                " publishers, is it running? see: kubectl describe stream, and epochal --kube doctor"
-            )
-        await asyncio.sleep(LOOK_AGAIN)

@@ -14,21 +14,14 @@ import typer
 from epochal.cli.bench.measures import LAST_WORDS, Appends, LatencyMeasure, PubMeasure, Reads, SubMeasure
 from epochal.cli.bench.records import STAMP
 from epochal.cli.bench.schedule import next_time
-from epochal.cli.commands.sub import read_since_option
+from epochal.cli.connections import connected, open_catalog
+from epochal.cli.cursor_files import read_since_option
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.output import print_document, print_table
 from epochal.cli.io.terminal import note
-from epochal.cli.io.waits import answers_awaited
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
+from epochal.cli.waits import answers_awaited
 from epochal.errors import UsageError
 from epochal.resources.manifest import StreamManifest
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
@@ -66,13 +59,13 @@ Latency counts from the moment in which a record was to be sent, so a wait of th
 what was measured so far, and ends with status 130."""
 
 SECONDS = 10.0
-"""How long a measurement takes, unless it ends by --count."""
+"""Seconds that a measurement takes, unless it ends by --count."""
 SIZE = 128
-"""Bytes of a record, as in the measures of docs/performance.md."""
+"""Bytes of a record, as in docs/performance.md."""
 BATCH = 256
 """Records in an append."""
 RATE = 1000
-"""Records a second of `latency`: few enough for a laptop that does other work."""
+"""Records that `latency` sends per second: few enough for a laptop that does other work."""
 EPOCH = 1.0
 """Seconds until the next epoch begins."""
 
@@ -100,12 +93,12 @@ _ONLY = {
     "--rate": (Measure.LATENCY,),
     "--since": (Measure.SUB,),
 }
-"""The options that not every measure has."""
+"""The options that only some measures have."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options, as they were written."""
+    """The options as the user gave them."""
 
     seconds: float | None
     count: int | None
@@ -129,45 +122,46 @@ def bench(
     stream: StreamArgument,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", metavar="SECONDS", min=0.1, max=86400, help="End after so long; 10 unless this or "
+        typer.Option("--seconds", metavar="SECONDS", min=0.1, max=86400, help="How long to measure; 10 unless this or "
                      "--count is given."),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", metavar="N", min=1, help="End after N records.")
     ] = None,
     size: Annotated[
-        int | None, typer.Option("--size", metavar="BYTES", min=1, help=f"Of a record; {SIZE} unless given.")
+        int | None, typer.Option("--size", metavar="BYTES", min=1, help=f"Size of a record; {SIZE} unless given.")
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option("--batch", metavar="N", min=1, max=1_000_000, help=f"Of pub: records in an append; {BATCH} unless "
-                     "given."),
+        typer.Option("--batch", metavar="N", min=1, max=1_000_000, help=f"For pub: records in an append; {BATCH} "
+                     f"unless given."),
     ] = None,
     rate: Annotated[
         int | None,
-        typer.Option("--rate", metavar="N", min=1, max=1_000_000, help="Of latency: records a second, each an append; "
-                     f"{RATE} unless given."),
+        typer.Option("--rate", metavar="N", min=1, max=1_000_000, help="For latency: records per second, each an "
+                     f"append; {RATE} unless given."),
     ] = None,
     epoch: Annotated[
         float | None,
-        typer.Option("--epoch", metavar="SECONDS", min=0.001, max=3600, help="Of pub and latency: until the next epoch "
-                     f"begins; {EPOCH:g} unless given."),
+        typer.Option("--epoch", metavar="SECONDS", min=0.001, max=3600, help="For pub and latency: length of an epoch; "
+                     f"{EPOCH:g} unless given."),
     ] = None,
     clock: Annotated[
-        bool, typer.Option("--clock", help="Of pub: send this machine's wall clock, from which bench sub shows LAG.")
+        bool, typer.Option("--clock", help="For pub: send this machine's wall clock, from which bench sub shows LAG.")
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHERE", help="Of sub: where to begin, as for epochal sub; live unless given."),
+        typer.Option("--since", metavar="WHERE", help="For sub: where to begin, as for epochal sub; live unless "
+                     "given."),
     ] = None,
     output: Annotated[
-        BenchFormat, typer.Option("--output", "-o", metavar="table|json", help="How to print.")
+        BenchFormat, typer.Option("--output", "-o", metavar="table|json", help="The output format.")
     ] = BenchFormat.TABLE,
     namespace: NamespaceOption = None,
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> int:  # fmt: skip
-    """Measure appends, reads or latency against what is running."""
+    """Measure appends, reads or latency against the running services."""
     options = _Options(seconds, count, size, batch, clock, epoch, rate, since)
     _check(measure, options)
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
@@ -176,7 +170,7 @@ def bench(
 
 
 def _check(measure: Measure, options: _Options) -> None:
-    """Raise for an option that the measure does not have, which would look as if it had an effect."""
+    """Refuse an option that has no effect on this measure."""
     for option, measures in _ONLY.items():
         if measure not in measures and getattr(options, option.removeprefix("--")) not in (None, False):
             raise typer.BadParameter(f"{option} is of `bench {'` and `bench '.join(measures)}`, not of {measure}")
@@ -241,13 +235,13 @@ def _records(number: int) -> str:
 
 
 async def _declared(name: tuple[str, str], url: str | None, timeout: float) -> StreamManifest:
-    """The stream's manifest; also waits for a missing catalog, and reports it."""
+    """The stream's manifest. Waits for a catalog that does not answer, and says so."""
     async with open_catalog(url, timeout) as catalog:
         return (await catalog.get(*name)).declared()
 
 
 def _appends(declared: StreamManifest, options: _Options, *, batch: int = 1, rate: int = RATE) -> Appends:
-    """What to append. Raises `UsageError` where a benchmark cannot publish."""
+    """What to append to this stream. Raises `UsageError` where a benchmark cannot publish."""
     spec, name = declared.spec, declared.qualified
     instead = "declare a stream for benchmarks, as `epochal bench --help` shows"
     if spec.payload.fields is not None:

@@ -5,17 +5,17 @@ A deletion cannot be undone, so the command prints what is lost.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
-from epochal.cli.commands.apply import Named, delete_objects, read_manifests
-from epochal.cli.commands.get import chosen
-from epochal.cli.commands.listed_kinds import RELAYS, STREAMS
+from epochal.cli.connections import open_catalog
 from epochal.cli.doctor import probes
 from epochal.cli.io.terminal import note
+from epochal.cli.listed_kinds import RELAYS, STREAMS
+from epochal.cli.manifests import read_manifests
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     CatalogOption,
@@ -24,10 +24,11 @@ from epochal.cli.options import (
     OptionalKind,
     StreamsArgument,
     Timeout,
-    open_catalog,
-    run,
+    chosen_objects,
 )
-from epochal.errors import StreamNotFound, TimedOut
+from epochal.cli.target import run
+from epochal.errors import EpochalError, StreamNotFound, TimedOut
+from epochal.kube.user_api import NotThere
 
 EPILOG = """\b
 Kinds:
@@ -48,14 +49,27 @@ With `epochal --kube delete` the Stream and Relay objects of the cluster are del
 ends once they are gone."""
 
 LOOK_AGAIN, LOOK_AT_MOST = 0.1, 2.0
-"""Seconds between looks at what is still there, and for one look."""
+"""Seconds between looks at publishers that still answer, and for one look."""
+LOOK_FOR_OBJECTS = 0.5
+"""Seconds between looks at objects of a cluster that are still there."""
+
+
+class Named(NamedTuple):
+    """An object by its kind, `Stream` or `Relay`, and its name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()} {self.namespace}/{self.name}"
 
 
 def delete(
     kind: OptionalKind = None,
     names: StreamsArgument = None,
     filename: Manifests = None,
-    wait: Annotated[bool, typer.Option("--wait", help="End only when its publishers have gone.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until its publishers have ended.")] = False,
     namespace: NamespaceOption = None,
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -68,7 +82,7 @@ def delete(
         manifests = read_manifests(filename, namespace)
         wanted = [Named(each.kind, each.namespace, each.name) for each in manifests]
     else:
-        found, places = chosen(kind or "", names, namespace, "delete", (STREAMS, RELAYS))
+        found, places = chosen_objects(kind or "", names, namespace, "delete", (STREAMS, RELAYS))
         wanted = [Named(found.name.capitalize(), *place) for place in places]
         if not wanted:
             raise typer.BadParameter(usage)
@@ -81,7 +95,7 @@ def delete(
 
 
 async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None, timeout: float) -> None:
-    """Delete all; one that is not there is reported at the end, when the others are gone."""
+    """Delete all streams; one that does not exist is reported at the end, when the others are gone."""
     missing: StreamNotFound | None = None
     deleted: list[StreamInfo] = []
     async with open_catalog(url, timeout) as catalog:
@@ -128,3 +142,47 @@ async def _gone(streams: Sequence[StreamInfo], timeout: float) -> None:
         if left and asyncio.get_running_loop().time() >= deadline:
             raise TimedOut(f"the streams are deleted, but after {timeout:g} s publishers still run: {', '.join(left)}")
         await asyncio.sleep(LOOK_AGAIN if left else 0)
+
+
+# ---- on a cluster ----
+
+
+async def delete_objects(wanted: Sequence[Named], wait: bool, timeout: float) -> None:
+    """Delete all objects; one that does not exist is reported at the end, when the others are deleted."""
+    missing: EpochalError | None = None
+    deleted: dict[Named, str] = {}
+    for each in wanted:
+        try:
+            found = await target.declared_objects(each.kind).delete(each.namespace, each.name)
+        except (StreamNotFound, NotThere) as error:
+            missing = error
+            continue
+        deleted[each] = found["metadata"]["uid"]
+        if each.kind == "Stream":
+            note(
+                f"{each.namespace}/{each.name}: its history goes, and with it its publishers, once the operator has"
+                " ended them"
+            )
+        print(f"{each} deleted", flush=True)
+    if wait:
+        await _objects_gone(deleted, timeout)
+    if missing is not None:
+        raise missing
+
+
+async def _objects_gone(left: dict[Named, str], timeout: float) -> None:
+    """Wait until the objects are gone or replaced by new ones of the same name; raises `TimedOut`."""
+    deadline = asyncio.get_running_loop().time() + timeout
+    while True:
+        for key, uid in list(left.items()):
+            found = await target.declared_objects(key.kind).find(key.namespace, key.name)
+            if found is None or found["metadata"]["uid"] != uid:
+                del left[key]
+        if not left:
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            raise TimedOut(
+                f"deleted, but not gone after {timeout:g} s: {', '.join(map(str, left))}; the operator ends a stream's"
+                " publishers, is it running? see: kubectl describe stream, and epochal --kube doctor"
+            )
+        await asyncio.sleep(LOOK_FOR_OBJECTS)

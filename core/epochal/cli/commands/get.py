@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands.listed_kinds import KINDS, STREAMS, WRITERS, Kind, find_kind, similar_kind
+from epochal.cli.connections import open_documents
 from epochal.cli.io.documents import Document, Documents, stream_path
 from epochal.cli.io.output import aligned, as_yaml, dumps, print_document, print_table
 from epochal.cli.io.terminal import note, printable
+from epochal.cli.listed_kinds import KINDS, STREAMS, WRITERS, Kind
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     AllNamespaces,
@@ -25,42 +26,40 @@ from epochal.cli.options import (
     StreamsArgument,
     Timeout,
     chosen_namespace,
-    open_documents,
-    run,
+    chosen_objects,
 )
-from epochal.cli.target import where
+from epochal.cli.target import run, where
 from epochal.errors import EpochalError
-from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Kinds:
-  streams        what is declared, and how far its times are
-  publishers     who owns segments; with -o wide also those that were replaced
-  writers        who has a stream open for publishing
-  subscriptions  who reads, and how far they are
-  relays         what passes a stream on to many readers
+  streams        what is declared, with frontiers
+  publishers     the owners of segments; with -o wide also replaced ones
+  writers        writers that have a stream open
+  subscriptions  readers, with frontiers and lag
+  relays         relays, which pass a stream on to many readers
 
 \b
 Examples:
-  epochal get streams                      # of all namespaces
+  epochal get streams                      # in all namespaces
   epochal get streams -n demo -o wide
   epochal get stream demo/flights -o yaml  # one object
   epochal get writers demo/flights         # of one stream
   epochal get streams --watch              # a row for each change
   epochal delete $(epochal get streams -n demo -o name)
 
-Lists show all namespaces unless -n or EPOCHAL_NAMESPACE names one; a name may always be written NS/NAME.
+Lists show all namespaces unless -n or EPOCHAL_NAMESPACE names one. A name may always be written as NS/NAME.
 
-FRONTIER holds the least times that can still arrive: all that are not at or after one of them are complete; {} means
-that all are. On a terminal a table, else plain lines, columns two spaces apart, nothing cut off. With -o json and
--o yaml a list is {"items": [...]} of the catalog's own objects, which docs/cli.md describes; one named stream is the
-object itself; with --watch there is one JSON object, or one YAML document, for each row. -o name prints KIND/NAME."""
+FRONTIER holds the least times that can still arrive: a time that is not at or after one of them is complete; {} means
+that all times are. Output is a table on a terminal, else plain lines with columns two spaces apart; nothing is cut off.
+With -o json and -o yaml a list is {"items": [...]} of the catalog's own objects, which docs/cli.md describes; one named
+stream is the object itself; with --watch each row is a JSON object or a YAML document. -o name prints KIND/NAME."""
 
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="After the list, print each object again whenever it changes.")
 ]
 WATCH_INTERVAL = 1.0
-"""Seconds between looks at what the catalog does not announce: frontiers and counters move without a revision."""
+"""Seconds between polls for what the catalog does not announce: frontiers and counters change without a revision."""
 
 
 def get(
@@ -74,32 +73,9 @@ def get(
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """List streams, publishers, writers, subscriptions or relays."""
-    found, streams = chosen(kind, names, namespace, "get", KINDS)
+    found, streams = chosen_objects(kind, names, namespace, "get", KINDS)
     query = _Query(found, streams, None if streams else chosen_namespace(namespace, everywhere))
     run((_watch if watch else _get)(query, output, catalog, timeout))
-
-
-def chosen(
-    kind: str, names: list[str] | None, namespace: str | None, verb: str, kinds: Sequence[Kind] = (STREAMS,)
-) -> tuple[Kind, list[tuple[str, str]]]:
-    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, means: a kind, and streams by name.
-
-    `verb` is the command, and `kinds` are those that it takes.
-    """
-    word, slash, rest = kind.partition("/")
-    found = find_kind(word)
-    if found is None:
-        listed = ", ".join(each.plural for each in kinds)
-        stream = f"if that is a stream, write: epochal {verb} stream {kind}"
-        if (close := similar_kind(word)) is not None:
-            raise typer.BadParameter(f"'{word}' is no kind of object; did you mean {close.plural}? {stream}")
-        raise typer.BadParameter(f"'{word}' is no kind of object (there are: {listed}); {stream}")
-    if found not in kinds:
-        past = {"describe": "described", "delete": "deleted"}.get(verb, verb)
-        raise typer.BadParameter(f"{found.plural} cannot be {past}; list them with: epochal get {found.plural}")
-    more = [name.removeprefix(f"{found.name}/") if slash else name for name in names or ()]
-    texts = [rest, *more] if slash else more
-    return found, [parse_stream_name(text, namespace or DEFAULT_NAMESPACE) for text in texts]
 
 
 class _Query:
@@ -112,7 +88,7 @@ class _Query:
 
     @property
     def is_one(self) -> bool:
-        """Whether the answer is an object and no list."""
+        """Whether the answer is one object, not a list."""
         return self.kind is STREAMS and len(self.streams) == 1
 
     async def fetch(self, documents: Documents) -> list[Document]:
@@ -164,7 +140,7 @@ async def _get(query: _Query, output: Format, url: str | None, timeout: float) -
 
 
 async def _watch(query: _Query, output: Format, url: str | None, timeout: float) -> None:
-    """Print every object, and again each that shows something else than before; what goes is reported on stderr."""
+    """Print every object, and an object again when it changes; a deleted one is reported on stderr."""
     shown: dict[str, list[str]] = {}
     rows = _Rows(query.kind, output)
     async with open_documents(url, timeout) as documents, _changes(url, timeout) as changed:
@@ -183,14 +159,14 @@ async def _watch(query: _Query, output: Format, url: str | None, timeout: float)
 
 @asynccontextmanager
 async def _changes(url: str | None, timeout: float) -> AsyncIterator[asyncio.Event]:
-    """Set whenever the catalog announces a change, so that it is seen at once; without, it is seen a second later."""
+    """An event that is set at each change that the catalog announces; others are seen up to a second later."""
     from epochal.client.catalog.catalog import CatalogClient  # here: only --watch needs it
 
     changed, address = asyncio.Event(), await where(url)
 
     async def follow() -> None:
         async with CatalogClient(address, patience=timeout) as catalog:
-            with suppress(EpochalError):  # the list is requested all the same, and raises what is wrong
+            with suppress(EpochalError):  # the next list raises the same error
                 async for _ in catalog.watch():
                     changed.set()
 

@@ -48,9 +48,9 @@ class LogAction(StrEnum):
 
 def log(
     action: Annotated[LogAction, typer.Argument(metavar="ACTION", help="inspect or verify.", show_default=False)],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Of one segment, or above many.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of one segment, or one above many.")],
     output: Annotated[
-        Format, typer.Option("--output", "-o", metavar="table|json|yaml", help="How to print.", show_default=True)
+        Format, typer.Option("--output", "-o", metavar="table|json|yaml", help="The output format.", show_default=True)
     ] = Format.TABLE,
 ) -> int:
     """Look into a segment's log files, and check them."""
@@ -91,7 +91,7 @@ def _summaries(directory: Path) -> tuple[list[Summary], list[str]]:
             found.append(summarize(path, is_last=path == paths[-1]))
         except (CorruptLog, LogMismatch) as error:
             problems.append(str(error))
-        except FileNotFoundError:  # retention has removed it meanwhile
+        except FileNotFoundError:  # retention has removed the file meanwhile
             continue
     return found, problems
 
@@ -179,7 +179,7 @@ def _verify(directories: list[Path], output: Format) -> tuple[list[Document], bo
 def _watched(directories: list[Path]) -> list[Checked]:
     """Check all files, with a bar on a terminal."""
     paths = [path for directory in directories for path in log_paths(directory)]
-    total = sum(path.stat().st_size for path in paths if path.exists())  # retention may remove some
+    total = sum(path.stat().st_size for path in paths if path.exists())  # retention may remove files meanwhile
     bar = Progress(BarColumn(24), TextColumn("{task.percentage:.0f} % of {task.total:,} bytes"),
                    console=console(sys.stderr), transient=True, disable=not is_live(sys.stderr))  # fmt: skip
     found: list[Checked] = []

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from epochal.catalog_api.texts import show_time
+from epochal.cli.connections import connected, open_catalog
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.holders import REPORTED_WITHIN, in_words, who_holds
 from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
@@ -23,18 +24,10 @@ from epochal.cli.io.output import parse_time
 from epochal.cli.io.sender import Counter, Interrupted, RecordGroup, RecordPlacement, RecordSender, encode
 from epochal.cli.io.signals import leaving
 from epochal.cli.io.terminal import note
-from epochal.cli.io.waits import answers_awaited
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.cli.tracing import SendSpans, telemetry
+from epochal.cli.waits import answers_awaited
 from epochal.client.encoding.record_checks import record_checks
 from epochal.errors import EpochalError, TimeShapeError, UsageError
 from epochal.protocol.times import Time, TimeShape, less_equal
@@ -69,7 +62,7 @@ and prints a line of JSON for it: where it was read, its time and its position."
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options, as they were written."""
+    """The options as the user gave them."""
 
     time: str | None
     time_field: str | None
@@ -90,7 +83,7 @@ class _Options:
 def pub(
     stream: StreamArgument,
     records: Annotated[
-        list[str] | None, typer.Argument(metavar="RECORD", help="One record each.", show_default=False)
+        list[str] | None, typer.Argument(metavar="RECORD", help="Records, one per argument.", show_default=False)
     ] = None,
     files: Annotated[
         list[str] | None,
@@ -99,45 +92,49 @@ def pub(
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Lines and arguments are texts, not JSON.")] = False,
     time: Annotated[
-        str | None, typer.Option("--time", "-t", metavar="T", help="Of all records: 5 or '(5, 1)'.")
+        str | None, typer.Option("--time", "-t", metavar="T", help="The time of all records: 5 or '(5, 1)'.")
     ] = None,
     time_field: Annotated[
         str | None, typer.Option("--time-field", metavar="NAME", help="The field that holds a record's time.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="K", help="Records of one key stay in order.")
+        str | None, typer.Option("--key", "-k", metavar="K", help="The key of all records; records with the same key "
+                                 "stay in order.")
     ] = None,
     key_field: Annotated[
         str | None, typer.Option("--key-field", metavar="NAME", help="The field that holds a record's key.")
     ] = None,
-    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="By which subscribers choose.")] = "",
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic of all records, by which "
+                                       "subscribers filter.")] = "",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="Goes with the records. Repeatable.", show_default=False),
+        typer.Option("--header", metavar="NAME=VALUE", help="A header of all records. Repeatable.", show_default=False),
     ] = None,
     clock: Annotated[bool, typer.Option("--clock", help="Send this machine's wall clock with the records.")] = False,
     in_order: Annotated[
         bool, typer.Option("--in-order", help="Times never go back: each new one completes those before it.")
     ] = False,
     advance: Annotated[
-        str | None, typer.Option("--advance", metavar="T", help="Then promise no more at times that are not >= T.")
+        str | None, typer.Option("--advance", metavar="T", help="At the end promise no more records at times that are "
+                                 "not >= T.")
     ] = None,
     finish: Annotated[
-        bool, typer.Option("--finish", "--complete", help="Then promise no more at all; when every writer has, the "
-                           "stream is complete.")
+        bool, typer.Option("--finish", "--complete", help="At the end promise no more records at all; when every "
+                           "writer has, the stream is complete.")
     ] = False,
     writer: Annotated[
         str | None,
-        typer.Option("--writer", metavar="ID", help="Of the writer; a fresh one by default.", show_default=False),
+        typer.Option("--writer", metavar="ID", help="The writer's id; a fresh one by default.", show_default=False),
     ] = None,
     linger: Annotated[
-        float, typer.Option("--linger", metavar="SECONDS", min=0, max=60, help="Let records gather into batches.")
+        float, typer.Option("--linger", metavar="SECONDS", min=0, max=60, help="How long records may wait to be "
+                            "batched.")
     ] = 0.0,
     wait: Annotated[
         bool, typer.Option("--wait", help="Have each record acknowledged before the next is sent, and print its "
                            "position. Without it they are pipelined, and awaited at the end.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")] = False,
     namespace: NamespaceOption = None,
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -173,11 +170,11 @@ async def _pub(
     name: tuple[str, str], inputs: _Inputs, options: _Options, writer_id: str, url: str | None, timeout: float
 ) -> int:
     check_libzmq()
-    async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
+    async with open_catalog(url, timeout) as catalog:  # also waits for a catalog that does not answer, and says so
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding
     advance, time = _time("--advance", options.advance, shape), _time("--time", options.time, shape)
-    key = None if options.key is None else os.fsencode(options.key)  # bytes that are no UTF-8, as they stand
+    key = None if options.key is None else os.fsencode(options.key)  # also bytes that are not UTF-8
     if key is not None and len(key) > MAX_KEY:
         raise UsageError(f"--key has {len(key):,} bytes; a key has at most {MAX_KEY:,}")
     topic = os.fsencode(options.topic)
@@ -247,7 +244,7 @@ def _time(option: str, text: str | None, shape: TimeShape) -> Time | None:
 
 
 def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: float, advanced: Time | None) -> None:
-    """The summary, and what a newcomer misses: that nothing is complete yet."""
+    """Print the summary, and what surprises a newcomer: that nothing is complete yet."""
     number, times = sender.acknowledged, len(sender.times)
     parts = [f"published {number:,} record{'' if number == 1 else 's'} at {times:,} time{'' if times == 1 else 's'}"]
     if not number:
@@ -270,13 +267,13 @@ def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: fl
 async def _say_who_holds(
     name: tuple[str, str], times: Iterable[Time], advanced: Time, writer: str, url: str | None, timeout: float
 ) -> None:
-    """Say who keeps a time open that this command has moved past: nothing of it is delivered before that."""
+    """Say who keeps a time open that this command has left: its epoch is not delivered before that changes."""
     past = sorted(time for time in times if not less_equal(advanced, time))
 
     def is_open(held: Time) -> bool:
         return any(less_equal(held, time) for time in past) if past else not less_equal(advanced, held)
 
-    with contextlib.suppress(EpochalError):  # all is published, and whoever looks next sees what is wrong
+    with contextlib.suppress(EpochalError):  # everything is published; this would only add information
         async with open_catalog(url, min(timeout, REPORTED_WITHIN)) as catalog:
             held = await who_holds(catalog, name, is_open, writer)
         if not held:
@@ -292,7 +289,7 @@ async def _say_who_holds(
 async def _check(
     sources: Sequence[Source], placement: RecordPlacement, encode: Callable[[RecordGroup], object]
 ) -> int | None:
-    """Read what can be read twice, for its faults; how many records there are, or None when that cannot be known."""
+    """Check the inputs that can be read twice. Returns the number of all records, None if it cannot be known."""
     total = 0
     repeatable = [source for source in sources if source.again]
     placement.start()

@@ -9,20 +9,14 @@ from typing import Annotated
 import typer
 
 from epochal.catalog_api.answers import StreamInfo
+from epochal.cli.connections import open_catalog
 from epochal.cli.io.signals import raised_at_once
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.errors import from_code
-from epochal.protocol.blockers import HolderKind
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.verdicts import lost_holders
 
 EPILOG = """\b
 Examples:
@@ -63,8 +57,8 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
 
 
 def _what_happens(stream: StreamInfo, writer: str) -> str:
-    """What to confirm; raises the catalog's refusal where no segment waits for the writer."""
-    seen = "\n".join(held.words for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer)
+    """The text to confirm. Raises the catalog's refusal if no segment waits for the writer."""
+    seen = "\n".join(held.words for held in lost_holders(stream) if held.writer == writer)
     if not seen:
         raise from_code("writer_not_lost", f"no segment of {stream.qualified} waits for writer {writer!r} as lost")
     return (

@@ -1,4 +1,4 @@
-"""`epochal report`: one archive that somebody who helps can read: what there is, how it is, what was logged.
+"""`epochal report`: one archive for support: what is running, in which state, and its logs.
 
 `epochal.cli.report` collects and redacts. This module decides where the file goes, and prints what was taken.
 """
@@ -11,22 +11,16 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands.doctor import DOCTOR_TIMEOUT, data_directory, examine
 from epochal.cli.doctor.checks import print_findings
+from epochal.cli.doctor.examination import DOCTOR_TIMEOUT, data_directory, examine
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io import signals
 from epochal.cli.io.output import dumps, print_table, show_size
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    AllNamespaces,
-    CatalogOption,
-    NamespaceOption,
-    StreamsArgument,
-    chosen_namespace,
-    run,
-)
+from epochal.cli.options import AllNamespaces, CatalogOption, NamespaceOption, StreamsArgument, chosen_namespace
 from epochal.cli.report.archive import Archive
 from epochal.cli.report.collect import Collector, contents
+from epochal.cli.target import run
 from epochal.cli.top.looks import Wanted
 from epochal.errors import EpochalError
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
@@ -44,7 +38,7 @@ What is in the archive:
   catalog/, publishers/ID/               metrics; publishers, subscriptions
   streams/NS/NAME/                       manifest, description, object,
                                          writers, web-hooks
-  logs/                                  of local mode, if they are here
+  logs/                                  of local mode, if on this machine
   contents.json                          this list, notes, what was redacted
 
 Records, keys, cursors, environment variables, header values and tokens are left out, and so are users and queries of
@@ -58,7 +52,7 @@ be read."""
 SHOWN = 20
 """Redactions that are printed; all are in the archive."""
 OWN = ("doctor.txt", "versions.json", "contents.json")
-"""Parts that are there without any service and any log."""
+"""Parts that need no service and no log."""
 
 
 def report(
@@ -70,7 +64,8 @@ def report(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Of local mode, for its logs; the one that the catalog names.",
+        typer.Option("--data", metavar="DIR", help="Local mode's data directory, for its logs; by default the one "
+                     "that the catalog names.",
                      show_default=False),
     ] = None,
     namespace: NamespaceOption = None,

@@ -16,22 +16,15 @@ from typing import Annotated, Any
 import typer
 
 import epochal
+from epochal.cli.connections import connected, open_catalog
+from epochal.cli.cursor_files import check_cursor_file, read_since_option, save_cursor
+from epochal.cli.io.output import show_some
 from epochal.cli.io.printer import Printer, Style
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.cli.tracing import telemetry
-from epochal.errors import CursorError, EpochalError, TimedOut, UsageError
-from epochal.logfiles.disk import OSDisk
-from epochal.protocol.subscriber.since import FORMS, is_since, read_since
+from epochal.errors import EpochalError, TimedOut
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 from epochal.transport.shutdown import ended
 from epochal.transport.sockets import check_libzmq
@@ -74,11 +67,9 @@ or the file of a cursor. What is no longer retained is an error."""
 
 
 SAY_AFTER = 3.0
-"""Seconds without an epoch after which standard error says what is waited for."""
-MOST_SAID = 3
-"""Holders that are named; `epochal describe` names all."""
+"""Seconds without an epoch after which standard error says what the command waits for."""
 GAPS_AFTER = 0.2
-"""Seconds between two looks for gaps while no epoch comes."""
+"""Seconds between checks for gaps while no epoch comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +93,35 @@ def sub(
         typer.Option("--since", metavar="WHERE", help="start, time:T, frontier:[T,...], seq:N, cut:{SEGMENT:N,...}: "
                      "history first; or a saved cursor's file."),
     ] = None,
-    epochs: Annotated[bool, typer.Option("--epochs", help="Only epochs that are complete, each whole.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Records alone, as they were published.")] = False,
+    epochs: Annotated[bool, typer.Option("--epochs", help="Print only complete epochs, each as a whole.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the records, as they were published.")] = False,
     count: Annotated[
         int | None, typer.Option("--count", metavar="N", min=1, help="End after N records, or N epochs with --epochs.")
     ] = None,
     idle: Annotated[
         float | None,
-        typer.Option("--idle", metavar="SECONDS", min=0, help="End when nothing came for that long, from when all "
-                     "segments are joined; status 4 if fewer than --count did."),
+        typer.Option("--idle", metavar="SECONDS", min=0, help="End when nothing came for that long, counted from when "
+                     "all segments are joined; status 4 if fewer than --count came."),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="PREFIX", help="Only topics that begin so. Repeatable.", show_default=False),
+        typer.Option("--topic", metavar="PREFIX", help="Only topics with this prefix. Repeatable.", show_default=False),
     ] = None,
     reject: Annotated[
         list[str] | None,
-        typer.Option("--reject", metavar="PREFIX", help="But not these; the longest prefix decides. Repeatable.",
+        typer.Option("--reject", metavar="PREFIX", help="No topics with this prefix; the longest matching prefix "
+                     "decides. Repeatable.",
                      show_default=False),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save-cursor", metavar="FILE", help="At the end write the cursor, for --since.")
+        Path | None, typer.Option("--save-cursor", metavar="FILE", help="At the end write the cursor to this file, "
+                                  "for --since.")
     ] = None,
     poll: Annotated[
         float | None,
-        typer.Option("--poll", metavar="SECONDS", min=0.01, help="Ask for events that often, instead of being pushed "
-                     "them."),
+        typer.Option("--poll", metavar="SECONDS", min=0.01, help="Ask for events at this interval, instead of having "
+                     "them pushed."),
     ] = None,
     via: Annotated[
         str,
@@ -139,15 +132,15 @@ def sub(
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:  # fmt: skip
-    """Subscribe to a stream and print what comes."""
+    """Subscribe to a stream and print what it delivers."""
     if as_json and raw:
         raise typer.BadParameter("--json and --raw exclude each other")
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
-    topics = [os.fsencode(one) for one in topic] if topic else None  # bytes that are no UTF-8, as they stand
+    topics = [os.fsencode(one) for one in topic] if topic else None  # also bytes that are not UTF-8
     rejected = [os.fsencode(one) for one in reject or ()]
     way = epochal.Via.parse(via)
     if save is not None:
-        _check_cursor_file(save)
+        check_cursor_file(save)
     choice = _Choice(read_since_option(since), topics, rejected, epochs, idle, save, poll, way)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
@@ -157,30 +150,9 @@ def sub(
         raise EpochalError(f"{printer.unreadable} {what} could not be shown; the others were")
 
 
-def read_since_option(text: str | None) -> str | epochal.Cursor | None:
-    """What --since says. Raises `CursorError` or `UsageError` if it is neither a beginning nor a file of a cursor."""
-    if text is None:
-        return None
-    if is_since(text):
-        read_since(text)  # a wrong value is reported at once
-        return text
-    try:
-        saved = Path(text).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CursorError(
-            f"there is no file {text}; --since takes {FORMS}, or a file that --save-cursor wrote"
-        ) from None
-    except UnicodeDecodeError:
-        raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}") from None
-    try:
-        return epochal.Cursor.from_json(saved)
-    except CursorError as error:
-        raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}: {error}") from None
-
-
 async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:
     check_libzmq()
-    async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
+    async with open_catalog(url, timeout) as catalog:  # also waits for a catalog that does not answer, and says so
         await catalog.get(*name)
     async with (
         _waits_said("/".join(name), printer, url, timeout) if choice.epochs else contextlib.nullcontext(),
@@ -206,14 +178,14 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
         finally:
             unwatch()  # leaving must not be interrupted
             if choice.save is not None:
-                _save(choice.save, subscription)
+                save_cursor(choice.save, subscription)
 
 
 async def _until_idle(subscription: Any, choice: _Choice, printer: Printer, timeout: float) -> AsyncGenerator[Any]:
     """The items; ends, or raises `TimedOut` when --count is not reached, once no record came for `idle` seconds.
 
     These count from the last record or, before that, from when the subscription was ready: a slow machine, or a
-    publisher that is just starting, is no idle stream. Where it is not ready within `timeout`, `TimedOut` says so.
+    publisher that is just starting, does not make a stream idle. Raises `TimedOut` if it is not ready in `timeout`.
     """
     loop, idle = asyncio.get_running_loop(), choice.idle
     shown = printer.shown
@@ -253,7 +225,7 @@ async def _epochs(subscription: epochal.Subscription, printer: Printer) -> Async
             async with asyncio.timeout(GAPS_AFTER):
                 epoch = await anext(epochs)
         except TimeoutError:
-            continue  # nothing is lost: the next read returns what this one did not
+            continue  # nothing is lost: the next read returns the epoch
         except StopAsyncIteration:
             return
         finally:
@@ -264,7 +236,7 @@ async def _epochs(subscription: epochal.Subscription, printer: Printer) -> Async
 
 @contextlib.asynccontextmanager
 async def _waits_said(stream: str, printer: Printer, url: str | None, timeout: float) -> AsyncIterator[None]:
-    """Say on standard error what no epoch is complete for, whenever none was shown for `SAY_AFTER` seconds."""
+    """Say on standard error who keeps epochs from completing, when none was shown for `SAY_AFTER` seconds."""
 
     async def say() -> None:
         said: list[tuple[Any, ...]] = []
@@ -277,10 +249,9 @@ async def _waits_said(stream: str, printer: Printer, url: str | None, timeout: f
                 with contextlib.suppress(EpochalError):  # the subscription itself says what is wrong
                     held_back = (await catalog.get(*stream.split("/"))).held_back
                     who = [(held.segment, held.time, held.kind, held.writer) for held in held_back]
-                    if who and who != said:  # not again because it lasts
-                        more = f"; and {len(who) - MOST_SAID} more" if len(who) > MOST_SAID else ""
-                        words = "; ".join(held.words for held in held_back[:MOST_SAID])
-                        note(f"waiting for the next complete epoch: {words}{more}")
+                    if who and who != said:  # only when it changes
+                        words = show_some([held.words for held in held_back])
+                        note(f"waiting for the next complete epoch: {words}")
                         said = who
 
     saying = asyncio.create_task(say())
@@ -294,7 +265,7 @@ async def _waits_said(stream: str, printer: Printer, url: str | None, timeout: f
 async def _reader_watched() -> AsyncIterator[Callable[[], object]]:
     """End by `BrokenPipeError` as soon as the reader of our output has gone, also while there is nothing to print.
 
-    Gives what ends the watch before the block does.
+    Yields a function that ends the watch before the block does.
     """
     if not _is_pipe(sys.stdout):
         yield lambda: None
@@ -325,40 +296,3 @@ def _is_pipe(file: Any) -> bool:
         return stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
     except (OSError, AttributeError):  # standard output may be closed, or not a file
         return False
-
-
-def _check_cursor_file(path: Path) -> None:
-    """Raise `UsageError` if no cursor can be written there: before anything is read, not when it is to be kept."""
-    try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"--save-cursor {path}: this is no file; name one, which may be a new one")
-        beside = _beside(path)
-        beside.touch()
-        beside.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"--save-cursor {path}: {error.strerror}; name a file in a directory that exists and can be written to"
-        ) from None
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
-
-
-def _save(path: Path, subscription: epochal.Subscription) -> None:
-    """Replace the file as a whole: an interruption, of power too, leaves the old cursor or the new one."""
-    try:
-        text = subscription.cursor().to_json()
-    except UsageError:
-        note(f"{path} is not written: the subscription has no position yet")
-        return
-    beside = _beside(path)
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        OSDisk().sync_directory(path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None

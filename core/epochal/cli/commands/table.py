@@ -21,12 +21,12 @@ SHORT = {
     "apply": "Declare the streams of manifests, or change them.",
     "delete": "Delete streams, by name or by their manifests.",
     "get": "List streams, publishers, writers, subscriptions or relays.",
-    "describe": "Show a stream whole, and what holds its time back.",
-    "top": "Show streams by trouble, again and again.",
+    "describe": "Show a stream in full, and what holds its time back.",
+    "top": "Show streams live, those in trouble first.",
     "release": "Release a lost writer that a stream is waiting for.",
     "pub": "Publish records to a stream.",
-    "sub": "Subscribe to a stream and print what comes.",
-    "bench": "Measure appends, reads or latency against what is running.",
+    "sub": "Subscribe to a stream and print what it delivers.",
+    "bench": "Measure appends, reads or latency against the running services.",
     "trace": "Print the traces that the batches of a time were made in.",
     "doctor": "Find what does not work, and say what to do.",
     "report": "Write one archive for support, without records and secrets.",
@@ -36,10 +36,10 @@ SHORT = {
 """Each command is a function of this name, beside its `EPILOG`, in a module of this name."""
 
 LOCAL = ("up", "log", "completion")
-"""Those that talk to no catalog but their own."""
+"""Commands that work on this machine only, so `--kube` makes no sense for them."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-"""Of all commands, and of what comes before them."""
+"""Settings of the argument parser, for all commands and for `epochal` itself."""
 
 
 class Commands(TyperGroup):
@@ -54,7 +54,7 @@ class Commands(TyperGroup):
         return _convert_plain_values(super().get_params(ctx), self.callback)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # it is private
-        """Their names, each with a line."""
+        """The names of the commands, each with a line."""
         with formatter.section("Commands"):
             formatter.write_dl(list(SHORT.items()))
 
@@ -105,13 +105,13 @@ class Conversion:
     """Makes the value of a parameter from what was typed: at once where that is plain, else by the parser.
 
     The parser has pydantic convert each value, also one that was left out, and loading pydantic takes half as long as
-    all else that a list does. Plain are: nothing, a default, a text, and the name of a choice. All others are left to
-    the parser, so that it alone says what is wrong.
+    all else that a list does. Plain values are: none, a default, a text, and the name of a choice. All others are
+    left to the parser, so that only the parser says what is wrong.
     """
 
     def __init__(self, parameter: Any, declared: Any) -> None:
         self.parser = parameter.process_value
-        """The parser's own way."""
+        """The parser's own conversion."""
         self._parameter = parameter
         self._type = declared
         if get_origin(declared) is UnionType:  # with None: a parser knows no others

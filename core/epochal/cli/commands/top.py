@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epochal.cli.connections import open_catalog
 from epochal.cli.io.keys import reported_keys, single_keys
 from epochal.cli.io.output import print_document, print_table
 from epochal.cli.io.signals import reported_signals
@@ -28,10 +29,8 @@ from epochal.cli.options import (
     StreamsArgument,
     Timeout,
     chosen_namespace,
-    open_catalog,
-    run,
 )
-from epochal.cli.target import name_of
+from epochal.cli.target import name_of, run
 from epochal.cli.top.drawing import Status, draw, last_scroll, page, plain
 from epochal.cli.top.looks import Looks, Wanted
 from epochal.cli.top.rows import Order, Snapshot, document, rows
@@ -55,7 +54,7 @@ TROUBLE, the worst first:
   down     a segment has no publisher
   full     a segment's log cannot be written, its disk is full
   lost     the stream waits for a lost writer (progress.whenLost: hold)
-  held     somebody holds the frontier for long, or is silent
+  held     a writer holds the frontier for long, or is silent
   waiting  appends wait until the catalog has recorded their times
   slow     32 MiB or more wait in a reader's program
 
@@ -75,9 +74,9 @@ Without a terminal, or with --once, one table or JSON object is printed. That ta
 counters."""
 
 GAP = 1.0
-"""The most seconds between the two reads of a snapshot."""
+"""Seconds between the two reads of a snapshot, at most."""
 LOOK_TIMEOUT = 5.0
-"""Seconds for an answer of the catalog, after which a screen says that there is none."""
+"""Seconds without an answer after which the screen says that the catalog does not answer."""
 NOTES = 20
 """Lines for standard error that are kept while a screen is shown."""
 
@@ -92,22 +91,22 @@ class TopFormat(StrEnum):
 def top(
     names: StreamsArgument = None,
     order: Annotated[
-        Order, typer.Option("--sort", metavar="trouble|name|rate|lag", help="What comes first.")
+        Order, typer.Option("--sort", metavar="trouble|name|rate|lag", help="How to sort.")
     ] = Order.TROUBLE,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.2, max=3600, help="Between two looks.")
+        float, typer.Option("--interval", metavar="SECONDS", min=0.2, max=3600, help="Time between polls.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table, also on a terminal.")] = False,
     output: Annotated[
         TopFormat | None,
-        typer.Option("--output", "-o", metavar="table|json", help="Print once, and how.", show_default=False),
+        typer.Option("--output", "-o", metavar="table|json", help="Print once, in this format.", show_default=False),
     ] = None,
     namespace: NamespaceOption = None,
     everywhere: AllNamespaces = False,
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Show streams by trouble, again and again."""
+    """Show streams live, those in trouble first."""
     streams = [parse_stream_name(name, namespace or DEFAULT_NAMESPACE) for name in names or ()]
     wanted = Wanted(streams, None if streams else chosen_namespace(namespace, everywhere))
     if once or output is not None or not (sys.stdin.isatty() and is_live(sys.stdout)):
@@ -138,7 +137,7 @@ async def _once(wanted: Wanted, order: Order, gap: float, as_json: bool, url: st
 async def _live(wanted: Wanted, order: Order, interval: float, url: str | None, timeout: float) -> None:
     """Show a screen until q."""
     async with open_catalog(url, timeout) as patient, Looks(wanted) as looks:
-        first = await looks.look(patient)  # what is wrong with the command is reported before there is a screen
+        first = await looks.look(patient)  # errors of usage are reported before there is a screen
         async with CatalogClient(patient.url, patience=0.0, timeout=LOOK_TIMEOUT) as catalog:
             terminal = _Terminal(Screen(order), first, Status(name_of(patient.url)))
             looking = asyncio.create_task(_look(terminal, looks, catalog, interval), name="look at the catalog")
@@ -150,7 +149,7 @@ async def _live(wanted: Wanted, order: Order, interval: float, url: str | None, 
 
 
 async def _look(terminal: "_Terminal", looks: Looks, catalog: CatalogClient, interval: float) -> None:
-    """Bring what the catalog knows, for ever; what was known stays on the screen while it does not answer."""
+    """Poll the catalog for ever; the last snapshot stays on the screen while it does not answer."""
     while True:
         await asyncio.sleep(interval)
         try:
@@ -170,7 +169,7 @@ class _Terminal:
         self._console = console()
 
     async def show(self, looking: "asyncio.Task[None]") -> None:
-        """Draw until it is over, or `looking` fails; the terminal is then as it was."""
+        """Draw until the user quits or `looking` fails; then restore the terminal."""
         from rich.live import Live  # here: `epochal top --help` needs none
 
         looking.add_done_callback(lambda _: self._changed.set())
@@ -186,18 +185,18 @@ class _Terminal:
         ):
             while self._screen.mode is not Mode.OVER:
                 if looking.done():
-                    looking.result()  # raises why it has ended, which is a bug
+                    looking.result()  # it ends only by a bug, which is raised here
                 self._draw(live)
                 await self._changed.wait()
                 self._changed.clear()
 
     def bring(self, snapshot: Snapshot) -> None:
-        """Show a new look."""
+        """Show a new snapshot."""
         self._snapshot, self._status = snapshot, replace(self._status, problem="")
         self._changed.set()
 
     def complain(self, problem: str) -> None:
-        """Say why there is no new look."""
+        """Show why there is no new snapshot."""
         self._status = replace(self._status, problem=f"as of {self._snapshot.at:%H:%M:%S}: {problem}")
         self._changed.set()
 

@@ -17,18 +17,11 @@ import typer
 
 import epochal
 from epochal.catalog_api.texts import show_time
+from epochal.cli.connections import connected, open_catalog
 from epochal.cli.io.output import parse_time, print_document, print_table
 from epochal.cli.io.terminal import note
-from epochal.cli.options import (
-    DEFAULT_TIMEOUT,
-    CatalogOption,
-    NamespaceOption,
-    StreamArgument,
-    Timeout,
-    connected,
-    open_catalog,
-    run,
-)
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, NamespaceOption, StreamArgument, Timeout
+from epochal.cli.target import run
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError
 from epochal.protocol.messages import Position
 from epochal.protocol.times import Time, less_equal, to_json
@@ -55,7 +48,7 @@ http://127.0.0.1:9411/zipkin/traces/{trace}; without it there is none."""
 
 VARIABLE = "EPOCHAL_TRACE_URL"
 QUIET = 0.1
-"""Seconds without an event, once every segment has been read to its end, after which the reading is over."""
+"""Seconds without an event after which reading ends, once every segment was read to its end."""
 
 
 class TraceFormat(StrEnum):
@@ -75,7 +68,7 @@ class TimeState(StrEnum):
 
 @dataclass(slots=True)
 class TraceBatches:
-    """Batches of one trace, or of none."""
+    """The batches of one trace, or those without a trace."""
 
     batches: int = 0
     records: int = 0
@@ -83,7 +76,7 @@ class TraceBatches:
     sampled: bool = False
 
     def add(self, data: epochal.Data) -> None:
-        """One more batch."""
+        """Count one more batch."""
         self.batches += 1
         self.records += data.count
         self.segments.add(data.segment)
@@ -92,14 +85,14 @@ class TraceBatches:
 
 @dataclass(slots=True)
 class TracesOfTime:
-    """What a time holds: groups by trace id, in hex."""
+    """The batches of a time, grouped by trace id in hex."""
 
     traces: dict[str, TraceBatches] = field(default_factory=dict)
     without: TraceBatches = field(default_factory=TraceBatches)
     state: TimeState = TimeState.OPEN
 
     def add(self, data: epochal.Data) -> None:
-        """One more batch."""
+        """Count one more batch."""
         group = self.without
         if data.trace is not None:
             group = self.traces.setdefault(data.trace[:16].hex(), TraceBatches())
@@ -107,15 +100,15 @@ class TracesOfTime:
 
     @property
     def ordered(self) -> list[tuple[str, TraceBatches]]:
-        """Those with the most records first."""
+        """The groups, those with the most records first."""
         return sorted(self.traces.items(), key=lambda item: (-item[1].records, item[0]))
 
 
 def trace(
     stream: StreamArgument,
-    time: Annotated[str, typer.Option("--time", "-t", metavar="T", help="Of the batches: 5 or '(5, 1)'.")],
+    time: Annotated[str, typer.Option("--time", "-t", metavar="T", help="The time of the batches: 5 or '(5, 1)'.")],
     output: Annotated[
-        TraceFormat, typer.Option("--output", "-o", metavar="table|json", help="How to print.")
+        TraceFormat, typer.Option("--output", "-o", metavar="table|json", help="The output format.")
     ] = TraceFormat.TABLE,
     namespace: NamespaceOption = None,
     catalog: CatalogOption = None,
@@ -152,7 +145,7 @@ async def _trace(
     name: tuple[str, str], text: str, output: TraceFormat, template: str | None, url: str | None, timeout: float
 ) -> None:
     check_libzmq()
-    async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
+    async with open_catalog(url, timeout) as catalog:  # also waits for a catalog that does not answer, and says so
         shape = (await catalog.get(*name)).declared().spec.time.shape
     try:
         time = parse_time(text, shape)
@@ -172,7 +165,7 @@ async def _read(client: epochal.Client, stream: str, time: Time) -> TracesOfTime
     """The batches of `time` up to the present end of the stream."""
     async with client.subscribe(stream, partial=True) as now:
         await now.ready.wait()
-        now.frontier()  # raises why it failed, if it did
+        now.frontier()  # raises the error if it failed
         ends = {segment: now.position(segment) for segment in now.directory.segments}
     found, aborted = TracesOfTime(), False
     async with client.subscribe(stream, since=f"frontier:{json.dumps([to_json(time)])}") as past:

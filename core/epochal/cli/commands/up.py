@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from epochal.cli.io.terminal import note
-from epochal.cli.options import run
+from epochal.cli.target import run
 from epochal.local import DEFAULT_DATA, LocalMode, LocalSettings
 
 EPILOG = """\b
@@ -28,11 +28,15 @@ manifest gives a stream processes of its own. Where the HTTP of a relay is, stan
 
 
 def up(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where everything is kept.")] = DEFAULT_DATA,
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Of the catalog; 0: any.")] = 8700,
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The data directory.")] = DEFAULT_DATA,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The catalog's port; 0: any free one.")
+    ] = 8700,
     poll_interval: Annotated[
         float,
-        typer.Option("--poll-interval", metavar="SECONDS", min=0.01, max=60, help="Between looks at the streams."),
+        typer.Option(
+            "--poll-interval", metavar="SECONDS", min=0.01, max=60, help="Time between checks of the streams."
+        ),
     ] = LocalSettings().poll_interval,
     shared_processes: Annotated[
         int,

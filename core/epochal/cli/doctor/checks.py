@@ -3,21 +3,20 @@
 Probes collect these values, so that each judgement here can be read and tested without a network.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from shlex import quote
 from typing import Any
 
 from rich.text import Text
 
-from epochal.catalog_api.blockers import HeldBack
-from epochal.catalog_api.verdicts import full_disk
-from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, lease_state, relay_load
+from epochal.catalog_api.answers import StreamInfo
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import STYLES, hanging
 from epochal.cli.io.terminal import console, printable
+from epochal.cli.listed_kinds import PUBLISHERS, RELAYS, lease_state, relay_load
 from epochal.transport.sockets import LEAST_LIBZMQ
+from epochal.verdicts import Trouble, judge
 
 
 class Verdict(StrEnum):
@@ -62,7 +61,7 @@ _WIDTH = 12
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """A line for each, and under it what to do; on a terminal in colours, and broken under itself."""
+    """Print a line for each finding, and under it what to do; on a terminal in colours, with hanging indents."""
     screen = console()
     for finding in findings:
         verdict = str(finding.verdict)
@@ -74,7 +73,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The last line."""
+    """The summary: how many checks ended with which verdict."""
     counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
     if not counts[Verdict.FAIL] + counts[Verdict.WARN]:
         return f"all {len(findings)} checks are well"
@@ -84,21 +83,15 @@ def summary(findings: Sequence[Finding]) -> str:
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
 SKEW = 2.0
-"""Seconds between two clocks that are not reported: the catalog's Date header has whole seconds."""
+"""Seconds by which two clocks may differ: the catalog's Date header has whole seconds."""
 SLOW = 0.5
-"""Seconds for an answer above which a catalog is slow."""
-HELD_LONG = 60.0
-"""Seconds for which a time is held, after which it is worth a look who holds it."""
-SILENT_LONG = 10.0
-"""Seconds without a heartbeat after which a writer has probably gone: they come every few."""
+"""A catalog that takes more seconds for an answer is slow."""
 FILES_LEAST, FILES_PER_SEGMENT = 1024, 12
-"""Open files: of any program, and for each segment that is followed (two sockets, each with what watches it)."""
-SHOWN = 10
-"""Findings of one kind that are printed; more of the same would not help."""
+"""Open files that any program needs, and that each followed segment takes (two sockets with their descriptors)."""
 
 
 def check_python(version: tuple[int, ...]) -> Finding:
-    """The interpreter."""
+    """The version of Python."""
     text = ".".join(map(str, version[:3]))
     if version[:2] < LEAST_PYTHON:
         return fail("python", text, "install Python 3.11 or newer")
@@ -135,7 +128,7 @@ def check_files(soft: int, hard: int, segments: int) -> Finding:
 
 
 def check_versions(ours: str, theirs: str | None) -> Finding:
-    """Client and catalog."""
+    """The versions of the client and the catalog."""
     if theirs is None:
         return warn("version", f"{ours} here; the catalog does not report its own", "is the address that of a catalog?")
     if ours != theirs:
@@ -144,7 +137,7 @@ def check_versions(ours: str, theirs: str | None) -> Finding:
 
 
 def check_latency(url: str, seconds: float) -> Finding:
-    """How long the catalog takes."""
+    """How long the catalog takes to answer."""
     seen = f"{url} answers in {1000 * seconds:.0f} ms"
     if seconds > SLOW:
         return warn("catalog", seen, "it, or the way to it, is slow: look at its load")
@@ -152,7 +145,7 @@ def check_latency(url: str, seconds: float) -> Finding:
 
 
 def check_clock(skew: float | None) -> Finding:
-    """Our clock against the catalog's. Ages, leases in logs and wall-clock watermarks are read by it."""
+    """Our clock against the catalog's: a difference makes ages and wall-clock watermarks wrong."""
     if skew is None:
         return warn("clock", "the catalog's answer has no Date", "is there a proxy that drops it?")
     if abs(skew) > SKEW:
@@ -162,7 +155,7 @@ def check_clock(skew: float | None) -> Finding:
 
 
 def check_leases(publishers: Sequence[Document]) -> list[Finding]:
-    """What became of the publishers' registrations."""
+    """Whether the publishers' leases are live."""
     findings: list[Finding] = []
     live = 0
     for item in publishers:
@@ -178,12 +171,12 @@ def check_leases(publishers: Sequence[Document]) -> list[Finding]:
                     warn("leases", f"{name} has stopped renewing", "look at its log; is the process there?")
                 )
             case _:
-                pass  # replaced: its successor is looked at
+                pass  # replaced: its successor is checked
     return [*findings, *([ok("leases", f"{count(live, 'publisher')} live")] if live else [])]
 
 
 def check_relays(relays: Sequence[Document]) -> list[Finding]:
-    """Relays that subscribers do not use now: those that wait for their upstream, and full ones."""
+    """Relays that new subscribers do not use: those that wait for their upstream, and full ones."""
     findings: list[Finding] = []
     for item in relays:
         name = f"{RELAYS.key(item)} ({item['stream']})"
@@ -201,92 +194,44 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def check_streams(streams: Sequence[Document]) -> list[Finding]:
-    """Which streams are served, and which stand still."""
+_CHECKS = {
+    Trouble.DOWN: "streams",
+    Trouble.FULL: "disk",
+    Trouble.LOST: "held back",
+    Trouble.HELD: "held back",
+    Trouble.WAITING: "appends",
+}
+"""The name of the check that reports each trouble."""
+
+
+def check_streams(streams: Sequence[StreamInfo]) -> list[Finding]:
+    """Which streams are served, and what is wrong with them."""
     if not streams:
         return [ok("streams", "none is declared yet; declare one with: epochal apply -f FILE")]
-    bad = [finding for item in streams for finding in _check_stream(item)]
-    well = len(streams) - len({finding.seen.split(":")[0] for finding in bad})
-    return [*bad, *([ok("streams", f"{well} of {len(streams)} well")] if well else [])]
+    bad = [found for stream in streams if (found := _check_stream(stream))]
+    well = len(streams) - len(bad)
+    findings = [finding for found in bad for finding in found]
+    return [*findings, *([ok("streams", f"{well} of {len(streams)} well")] if well else [])]
 
 
-def _check_stream(item: Document) -> list[Finding]:
-    name = STREAMS.key(item)
-    if item["phase"] == "Complete":
-        return []
-    without = [segment["id"] for segment in item["segments"] if segment["publisher"] is None]
-    if without:
-        seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
-        return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
-    disks = [check_disk(name, segment) for segment in item["segments"]]
-    held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()]
-    counters = [segment.get("counters") or {} for segment in item["segments"]]
-    found = (held_trouble(name, held, bool(item["writers"]), counters), check_channels(name, item["segments"]))
-    return [finding for finding in (*disks, *found) if finding is not None]
+def _check_stream(stream: StreamInfo) -> list[Finding]:
+    findings = []
+    for found in judge(stream):
+        verdict = Verdict.FAIL if found.trouble in (Trouble.DOWN, Trouble.FULL) else Verdict.WARN
+        findings.append(Finding(_CHECKS[found.trouble], verdict, f"{stream.qualified}: {found.words}", found.advice))
+    channels = None if stream.phase == "Complete" else _check_channels(stream)
+    return findings if channels is None else [*findings, channels]
 
 
-def check_disk(name: str, segment: Document) -> Finding | None:
-    """Whether the segment's log can be written."""
-    full = full_disk(segment["id"], segment.get("counters") or {})
-    if full is None:
-        return None
-    advice = "free space on that disk; appends go on by themselves then. Or let the stream retain less"
-    return fail("disk", f"{name}: {full.words}", f"{advice} (history.retention)")
-
-
-def check_channels(name: str, segments: Sequence[Document]) -> Finding | None:
+def _check_channels(stream: StreamInfo) -> Finding | None:
     """Whether readers share channels that carry more than they want, because all are taken (F12)."""
-    full = [segment for segment in segments if (segment.get("counters") or {}).get("coarse")]
+    full = [segment for segment in stream.segments if segment.counters.get("coarse")]
     if not full:
         return None
-    worst = max(full, key=lambda segment: segment["counters"]["coarse"])
-    coarse, channels = (int(worst["counters"].get(counter) or 0) for counter in ("coarse", "channels"))
-    taken = f"{name}: all {channels:,} channels of segment {worst['id']} are taken"
+    worst = max(full, key=lambda segment: segment.counters["coarse"])
+    coarse, channels = (int(worst.counters.get(counter) or 0) for counter in ("coarse", "channels"))
+    taken = f"{stream.qualified}: all {channels:,} channels of segment {worst.id} are taken"
     seen = f"{taken}, and {count(coarse, 'subscriber')} get more than they want"
     others = f"; so it is at {count(len(full) - 1, 'more segment')}" if len(full) > 1 else ""
     advice = "let readers use the same filters, or give its publishers a higher EPOCHAL_PUBLISHER_MAX_CHANNELS"
-    return warn("channels", seen + others, f"{advice}; epochal describe stream {name} lists the channels")
-
-
-def held_trouble(
-    name: str, held: Iterable[HeldBack], begun: bool, counters: Iterable[Mapping[str, Any]]
-) -> Finding | None:
-    """The first of what holds a stream back that somebody should look at: for `doctor`, `top` and `describe` alike.
-
-    `begun`: a writer has it open. `counters` are those of its segments.
-    """
-    waiting = sum(int(each.get("open_epochs") or 0) for each in counters)  # earlier versions do not count them
-    return next((found for each in held if (found := _check_held(name, each, begun, waiting)) is not None), None)
-
-
-def _check_held(name: str, held: HeldBack, begun: bool, waiting: int) -> Finding | None:
-    """Whether somebody should look at one holder.
-
-    A stream without a writer is well, as no one publishes; but not while records of `waiting` epochs wait there.
-    """
-    seconds = held.seconds or 0.0
-    words = f"{name}: {held.words}"
-    match held.kind:
-        case "writer" if (held.silent or 0.0) > SILENT_LONG:
-            return warn(
-                "held back", words, f"is {held.writer} still there? it is given up after progress.writerTimeout"
-            )
-        case "writer" if seconds > HELD_LONG:
-            return warn("held back", words, f"{held.writer} is alive; it should advance, or finish")
-        case "returning" if seconds > SILENT_LONG:
-            return warn("held back", words, f"start {held.writer} again, or wait for progress.writerTimeout")
-        case "lost":
-            advice = (
-                f"start {held.writer} again under the same id, or: epochal release {name} {quote(held.writer or '')}"
-            )
-            return warn("held back", words.partition(" (progress.whenLost")[0], advice)
-        case "opening" if seconds > HELD_LONG and begun:
-            return warn("held back", words, "start the missing writers, or declare a smaller progress.minWriters")
-        case "parked" if seconds > HELD_LONG and waiting:
-            epochs = count(waiting, "epoch")
-            seen = f"{name}: records of {epochs} wait, and nobody is left who could complete that: {held.words}"
-            return warn("held back", seen, f"open a writer that advances, such as: epochal pub {name} --advance T")
-        case "finishing" if seconds > HELD_LONG:
-            return warn("held back", words, "the writers of the other segments have not finished")
-        case _:
-            return None
+    return warn("channels", seen + others, f"{advice}; epochal describe stream {stream.qualified} lists the channels")

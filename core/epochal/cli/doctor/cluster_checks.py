@@ -1,4 +1,4 @@
-"""What `epochal --kube doctor` looks at in the cluster itself, before its catalog.
+"""Checks of `epochal --kube doctor` in the cluster itself, before those of its catalog.
 
 They query Kubernetes, and compare its answers with what our chart installs.
 """
@@ -6,7 +6,7 @@ They query Kubernetes, and compare its answers with what our chart installs.
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from epochal.cli.doctor.checks import SHOWN, Finding, fail, ok, warn
+from epochal.cli.doctor.checks import Finding, fail, ok, warn
 from epochal.errors import ClusterError, EpochalError
 from epochal.kube import Cluster, Right
 from epochal.kube.api import KINDS, STREAM, Object, is_ready
@@ -15,11 +15,13 @@ from epochal.kube.user_api import GROUP, UserApi, find_rights, forward_rights, s
 
 OURS = "app.kubernetes.io/part-of=epochal"
 COMPONENTS = ("operator", "catalog")
+SHOWN = 10
+"""At most this many objects that are not ready are listed."""
 INSTALL = "helm install epochal charts/epochal -n epochal --create-namespace"
 
 
 async def look_at_cluster(cluster: Cluster, timeout: float) -> list[Finding]:
-    """The API server first; when it answers, all else. Each look ends after `timeout` seconds."""
+    """Check the API server, and when it answers all else. Each check ends after `timeout` seconds."""
     access = cluster.access
     where = f"context {access.name} at {access.server}"
     try:
@@ -59,7 +61,7 @@ async def _resource(api: UserApi) -> list[Finding]:
 
 
 async def _objects(cluster: Cluster) -> list[Finding]:
-    """Whether the operator has made every object so; nothing of objects that the user may not list."""
+    """Whether every `Stream` object is ready; no finding if the user may not list them."""
     try:
         found = await cluster.streams.all(None)
     except ClusterError:  # no right, or no such resource: other checks report these
@@ -90,7 +92,7 @@ def _conditions(item: Object) -> list[Object]:
 
 
 async def _pods(api: UserApi, namespace: str | None) -> list[Finding]:
-    """Operator and catalog; who may not look into all namespaces looks into the usual one."""
+    """The pods of operator and catalog, in all namespaces; without that permission, in the usual one."""
     found: list[Object] = []
     refused: EpochalError | None = None
     for where in (namespace,) if namespace is not None else (None, USUAL_NAMESPACE):
@@ -119,7 +121,7 @@ def judge_pods(component: str, pods: Sequence[Object]) -> Finding:
 
 
 async def _rights(cluster: Cluster) -> list[Finding]:
-    """What the user may do: to find the catalog, to reach pods, and to apply and delete streams."""
+    """Whether the user may find the catalog, reach pods, and apply and delete streams."""
     own, catalogs = cluster.access.namespace or "default", cluster.choice.catalog_namespace
     needed = [*find_rights(catalogs), *forward_rights(catalogs)]
     wanted = stream_rights(own)
@@ -143,7 +145,7 @@ async def _allowed(api: UserApi, rights: Sequence[Right]) -> list[bool]:
 
 
 def _roles(rights: Sequence[Right]) -> str:
-    """One rule for each resource, its verbs together."""
+    """The RBAC rules to ask for: one for each resource, with all its verbs."""
     verbs: dict[tuple[str, str | None, str], list[str]] = {}
     for right in rights:
         verbs.setdefault((right.resource, right.namespace, right.group), []).append(right.verb)

@@ -28,7 +28,7 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 
 SOCKETS: Mapping[str, int] = {"events": zmq.SUB, "requests": zmq.DEALER, "ingest": zmq.DEALER}
-"""What a client opens to each of a publisher's ZeroMQ ports."""
+"""The socket type that a client connects to each of a publisher's ZeroMQ ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CatalogSeen:
 
 
 async def look_at_catalog(url: str, timeout: float) -> CatalogSeen:
-    """One look; raises `aiohttp.ClientError`, `OSError` or `TimeoutError` when there is no answer."""
+    """Query the catalog once; raises `aiohttp.ClientError`, `OSError` or `TimeoutError` when there is no answer."""
     async with asyncio.timeout(timeout), aiohttp.ClientSession() as session:
         async with session.get(f"{url}/healthz") as response:  # makes the connection, whose time is not measured
             await response.read()
@@ -58,7 +58,7 @@ async def look_at_catalog(url: str, timeout: float) -> CatalogSeen:
 
 
 async def named_directory(url: str, timeout: float) -> Path | None:
-    """The data directory that a catalog of local mode names to programs of its machine; None where it names none.
+    """The data directory that a catalog of local mode names; None if it does not name one.
 
     Raises `EpochalError` or `TimeoutError` when there is no answer.
     """
@@ -74,7 +74,10 @@ def _version(document: object) -> str | None:
 
 
 def _skew(date: str | None, seconds: float) -> float | None:
-    """The header has whole seconds: half of one is the best guess, as half of the answer's time is."""
+    """Seconds that the catalog's clock is ahead of ours; None without a date.
+
+    The header has whole seconds, so half a second is added. It was written about in the middle of the request.
+    """
     try:
         theirs = parsedate_to_datetime(date or "").timestamp() + 0.5
     except ValueError:
@@ -107,7 +110,7 @@ async def _get(url: str, timeout: float) -> str | None:
 
 
 def reason(error: BaseException) -> str:
-    """Why there was no answer, in few words."""
+    """Why there was no answer, in a few words."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return os.strerror(error.os_error.errno).lower()
     return str(error) or type(error).__name__
@@ -178,7 +181,7 @@ def _hello(address: str, uid: str, segment: str, timeout: float) -> str | None:
 
 
 def java_major(timeout: float) -> int | None:
-    """The version of the Java that Spark would start; None without one."""
+    """The major version of the Java that Spark would start; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
@@ -201,7 +204,7 @@ def installed(package: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DirectorySeen:
-    """Local mode's data directory. `holder`: the process that its lock names, while that runs."""
+    """The state of a data directory. `holder`: the running process that its lock names."""
 
     path: Path
     exists: bool
@@ -211,7 +214,7 @@ class DirectorySeen:
 
 
 def look_at_directory(path: Path) -> DirectorySeen:
-    """One look; nothing is made."""
+    """Look at a data directory; nothing is created."""
     path = path.absolute()
     if not path.is_dir():
         return DirectorySeen(path, path.exists(), False, 0, None)

@@ -1,4 +1,4 @@
-"""Rows, as JSON or files have them, as record batches: of the declared types, with each value as it was.
+"""Makes Arrow record batches from rows of JSON or of files: in the declared types, with every value unchanged.
 
 Separate from the sender because it is column work. `pyarrow.RecordBatch.from_pylist` would take 1.5 for an int, leave
 out fields that the schema does not have, and put null where the schema has none.
@@ -63,7 +63,7 @@ def _declared(field: Field, kind: Any, values: list[Any]) -> Any:
         if not is_carried(kind, "json") and not mixture(values):
             found = _of_python(values)
             if found is not None and is_alike(found.type, kind):
-                return found.cast(kind)  # refuses what the declared unit or scale does not hold
+                return found.cast(kind)  # raises for a value that the declared unit or scale cannot hold
         array = pa.array(values, kind)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise RecordTypeError(f"its field {field.name} must be {field.type}: {error}") from None
@@ -75,7 +75,7 @@ def _declared(field: Field, kind: Any, values: list[Any]) -> Any:
 
 
 def _of_python(values: list[Any]) -> Any:
-    """The type that the values have by themselves; None for texts and numbers, of which the declared type says more."""
+    """The Arrow type of the values; None for texts and numbers, where the declared type decides."""
     pa = pyarrow()
     if any(isinstance(value, str | int | float) for value in values):
         return None

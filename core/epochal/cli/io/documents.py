@@ -15,7 +15,7 @@ from epochal.client.catalog.url import catalog_advice
 Document = dict[str, Any]
 
 PAGE = 1000
-"""Objects that one answer may hold; the most that the catalog gives."""
+"""Objects on one page; the catalog gives no more."""
 
 
 class Documents:
@@ -35,7 +35,7 @@ class Documents:
     ) -> None:
         if urlsplit(url).scheme == "http":
             _load_aiohttp_without_certificates()
-        from epochal.client.catalog.http import HttpCaller  # here: help needs none
+        from epochal.client.catalog.http import HttpCaller  # here: help does without it
 
         self._http = HttpCaller(
             url, patience=patience, timeout=timeout, on_unreachable=on_unreachable, advice=advice or catalog_advice(url)
@@ -69,7 +69,7 @@ class Documents:
 
 
 def stream_path(namespace: str, name: str) -> str:
-    """The path of a stream."""
+    """The URL path of a stream."""
     return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 

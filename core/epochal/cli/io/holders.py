@@ -1,27 +1,26 @@
-"""Who keeps times open that a command has just moved past: said at once, since its user waits for them to complete."""
+"""Who keeps times open that a command has just advanced past: its user waits for them to complete."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.texts import show_seconds, show_time
+from epochal.cli.io.output import show_some
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.times import Time
 
 REPORTED_WITHIN = 3.0
-"""Seconds for which to wait for a report of every publisher: they report every second."""
+"""Seconds to wait for a new report of every publisher: they report every second."""
 AGAIN = 0.1
-MOST_SAID = 3
-"""Holders that are named; the rest is counted."""
 
 
 async def who_holds(
     catalog: CatalogClient, name: tuple[str, str], is_open: Callable[[Time], bool], writer: str
 ) -> list[HeldBack]:
-    """Who, beside `writer`, holds a time that `is_open`, by reports that were made after this call.
+    """The holders other than `writer` of times that are `is_open`, by reports that were made after this call.
 
-    Empty as soon as nobody does. Publishers that do not report are not waited for longer than `REPORTED_WITHIN`.
+    Returns an empty list as soon as there are none. Waits at most `REPORTED_WITHIN` seconds for reports.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -48,9 +47,7 @@ def in_words(held: Sequence[HeldBack]) -> str:
     first: dict[tuple[str, str | None], HeldBack] = {}
     for each in held:
         first.setdefault((each.kind, each.writer), each)
-    named = [_words(each) for each in first.values()]
-    more = f"; and {len(named) - MOST_SAID} more" if len(named) > MOST_SAID else ""
-    return "; ".join(named[:MOST_SAID]) + more
+    return show_some([_words(each) for each in first.values()])
 
 
 def _words(held: HeldBack) -> str:

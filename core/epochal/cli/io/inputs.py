@@ -1,6 +1,6 @@
 """Records to publish: from arguments, standard input and files, each knowing where it came from.
 
-It decides what a line, a row or an argument means, and how the message about a bad one names it.
+This module decides what a line, a row or an argument means, and how an error message names a bad one.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from epochal.errors import RecordTypeError
 CHUNK_BYTES = 1 << 16
 CHUNK_ROWS = 4096
 MAX_LINE = 1 << 26
-"""Bytes of one line; a payload holds 64 MiB at most."""
+"""Bytes of one line, at most; a payload holds 64 MiB."""
 STDIN = "standard input"
 TABLES = (".parquet", ".arrow", ".feather")
 _OTHER_FORMATS = {
     ".csv": "rows of text", ".tsv": "rows of text", ".xlsx": "a spreadsheet", ".avro": "Avro", ".orc": "ORC",
     ".gz": "packed", ".zst": "packed", ".bz2": "packed", ".xz": "packed", ".zip": "packed",
 }  # fmt: skip
-"""Names of files that are not read, and what they hold."""
+"""Endings of files that are not read, and what such files hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Item:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """How messages name this record."""
         return f"{self.source}:{self.number}"
 
 
@@ -73,7 +73,7 @@ class Parse:
 
 
 def line_parser(encoding: str, *, as_text: bool) -> Parse:
-    """How lines and arguments are read for a stream of `encoding`: as JSON, or as they are.
+    """The parser of lines and arguments for a stream of `encoding`: JSON, text or bytes.
 
     Raises `RecordTypeError` for texts where the encoding cannot carry them.
     """
@@ -143,12 +143,12 @@ def _file(name: str, parse: Parse, encoding: str) -> Source:
 
 
 async def _arguments(records: Sequence[str], parse: Parse) -> AsyncIterator[list[Item]]:
-    """All of them at once, or none."""
+    """All arguments, as one group."""
     yield [_item("argument", number, os.fsencode(text), parse) for number, text in enumerate(records, 1)]
 
 
 async def _lines(name: str, opened: Callable[[], int], parse: Parse) -> AsyncIterator[list[Item]]:
-    """The lines of a file in groups, as they come; the last may lack its end.
+    """The lines of a file in groups, as they come; the last may lack its newline.
 
     Before `RecordTypeError` is raised for a bad line, those before it are yielded.
     """
@@ -193,7 +193,7 @@ def _item(source: str, number: int, line: bytes, parse: Parse) -> Item:
 
 
 async def _read(fd: int) -> AsyncGenerator[bytes]:
-    """What comes on `fd`, in the end an empty chunk.
+    """The chunks that are read from `fd`; the last one is empty.
 
     Read in a daemon thread, since a file cannot be waited for and a terminal must not hold up Ctrl-C.
     """
@@ -226,7 +226,7 @@ async def _read(fd: int) -> AsyncGenerator[bytes]:
 
 
 async def _rows(path: Path, as_arrow: bool) -> AsyncIterator[list[Item]]:
-    """The rows of a Parquet or Arrow file as dicts; unless they become Arrow again, dates and the like as texts."""
+    """The rows of a Parquet or Arrow file as dicts; dates and the like as texts, unless the stream is Arrow too."""
     number = 0
     for batch in _batches(path):
         try:
@@ -271,7 +271,7 @@ def _batches(path: Path) -> Iterator[Any]:
 
 
 def _arrow_batches(pa: Any, mapped: Any) -> Iterator[Any]:
-    """Of the file format, else of the stream format."""
+    """The batches of an Arrow file in the file format or the stream format."""
     try:
         reader = pa.ipc.open_file(mapped)
     except pa.ArrowInvalid:

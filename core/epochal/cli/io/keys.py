@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 ESCAPE_WAIT = 0.05
-"""Seconds after which an Escape was that key, and not the beginning of what an arrow key sends."""
+"""Seconds after which an Escape counts as that key, and not as the beginning of an arrow key's sequence."""
 
 
 class Key(StrEnum):
-    """A key that has a name; any other is the text that it types."""
+    """A key with a name; any other key is the text that it types."""
 
     UP = "up"
     DOWN = "down"
@@ -40,7 +40,7 @@ _NAMED = {
 
 
 class KeyDecoder:
-    r"""Bytes in, keys out: names, and printable characters. Sequences of other keys are dropped.
+    r"""Turns bytes into keys: named keys and printable characters. The sequences of other keys are dropped.
 
     >>> decoder = KeyDecoder()
     >>> decoder.feed(b"q\x1b[A\x1b")
@@ -55,7 +55,7 @@ class KeyDecoder:
 
     @property
     def pending(self) -> bool:
-        """Whether an Escape waits for what may belong to it."""
+        """Whether an Escape waits for bytes that may belong to it."""
         return bool(self._text)
 
     def feed(self, data: bytes) -> list[str]:
@@ -71,7 +71,7 @@ class KeyDecoder:
         return keys
 
     def flush(self) -> list[str]:
-        """What waits, now that nothing more has come for a moment: the key Escape."""
+        """The key Escape, if one waits: nothing more has come for a moment."""
         begun, self._text = self._text, ""
         return [Key.ESCAPE] if begun == _ESC else []
 

@@ -1,4 +1,4 @@
-"""The metrics of a service: one bounded request, and what its answer says of each segment.
+"""The metrics of a service: one request of bounded size, and the numbers of each segment in its answer.
 
 Separate from the catalog's client because publishers and catalogs serve them to operators, as text, and no client
 needs them.
@@ -35,7 +35,7 @@ def open_session() -> aiohttp.ClientSession:
 
 
 async def read_text(session: aiohttp.ClientSession, url: str, timeout: float, most: int = MAX_METRICS) -> Answered:
-    """What `url` answers, at most `most` bytes of it.
+    """The body of the answer of `url`, at most `most` bytes.
 
     Raises `aiohttp.ClientError`, `OSError` or `ValueError` without an answer, `TimeoutError` after `timeout` seconds.
     """
@@ -53,7 +53,7 @@ async def read_text(session: aiohttp.ClientSession, url: str, timeout: float, mo
 
 
 def segment_samples(text: str) -> Mapping[tuple[str, str, str], float]:
-    r"""Of a publisher's metrics the numbers of each segment, by name, stream and segment.
+    r"""The numbers of each segment in a publisher's metrics, by name, stream and segment.
 
     >>> segment_samples('epochal_publisher_acks_total{segment="0",stream="demo/a"} 3.0\n')
     {('acks_total', 'demo/a', '0'): 3.0}

@@ -25,11 +25,11 @@ STYLES = {
     **dict.fromkeys(("lapsed", "fail", "damaged"), "bold red"),
     **dict.fromkeys(("Complete", "superseded"), "cyan"),
 }
-"""How words that say how something fares look on a terminal."""
+"""How words for states look on a terminal."""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under upper-case column names: the same lines everywhere, on a terminal with colours."""
+    """Print rows under upper-case column names; a terminal gets the same lines with colours."""
     cells = [list(map(printable, row)) for row in rows]
     if not sys.stdout.isatty():
         for line in plain_lines(columns, cells):
@@ -52,7 +52,7 @@ def print_document(document: object, in_yaml: bool) -> None:
 
 
 def as_yaml(document: object) -> str:
-    """A document as YAML, with a newline at its end; in ASCII if something in it could steer a terminal."""
+    """A document as YAML, with a final newline; in ASCII if a character in it could control a terminal."""
     import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
@@ -90,7 +90,7 @@ def print_fields(fields: Iterable[tuple[str, str]], indent: str = "") -> None:
 
 
 def hanging(head: str, text: str) -> str:
-    """`text` after `head`, its further lines under it where a terminal would break them; else in one line."""
+    """`text` after `head`: on a terminal wrapped with a hanging indent, else in one line."""
     room = shutil.get_terminal_size().columns - len(head)
     if not sys.stdout.isatty() or room < 30:
         return (head + text).rstrip()
@@ -132,6 +132,20 @@ def merge_frontiers(lowers: Iterable[Sequence[Time] | None]) -> list[Time] | Non
     return [time for time in times if not any(less_than(other, time) for other in times)]
 
 
+MOST_SAID = 3
+"""Reasons that one line says; the others are counted."""
+
+
+def show_some(texts: Sequence[str]) -> str:
+    """The first texts in one line, and how many more there are.
+
+    >>> show_some(["a", "b", "c", "d"])
+    'a; b; c; and 1 more'
+    """
+    more = f"; and {len(texts) - MOST_SAID} more" if len(texts) > MOST_SAID else ""
+    return "; ".join(texts[:MOST_SAID]) + more
+
+
 def show_age(since: str, now: datetime | None = None) -> str:
     """How long ago an ISO 8601 moment was, in one or two units.
 
@@ -165,7 +179,7 @@ def show_size(size: int) -> str:
 
 
 def show_share(share: float) -> str:
-    """A part of a whole, 0 to 1, in percent; what is not quite nothing or all does not look so.
+    """A share from 0 to 1 in percent; only exactly nothing is `0 %`, and only exactly all `100 %`.
 
     >>> [show_share(share) for share in (0.0, 0.004, 0.254, 0.999, 1.0)]
     ['0 %', '<1 %', '25 %', '>99 %', '100 %']
@@ -176,7 +190,7 @@ def show_share(share: float) -> str:
 
 
 def parse_time(text: str, shape: TimeShape) -> Time:
-    """A time such as `5` or `(5, 1)`; raises `TimeShapeError` if it is none of `shape`.
+    """Parse a time such as `5` or `(5, 1)`; raises `TimeShapeError` if it does not have the `shape`.
 
     >>> parse_time("(5, (1, 2))", TimeShape.parse("(int, (int, int))"))
     (5, (1, 2))
@@ -189,9 +203,9 @@ def parse_time(text: str, shape: TimeShape) -> Time:
 
 
 def rows(records: Iterable[Any], *, exact: bool = False) -> Iterator[Any]:
-    """The records, an Arrow batch as its rows.
+    """The records; an Arrow batch is yielded as its rows.
 
-    What Python has no value for, such as a date after the year 9999, is Arrow's own text; with `exact` that raises
+    A value that Python lacks, such as a date after the year 9999, becomes Arrow's own text; with `exact` it raises
     `ValueError` or `OverflowError`.
     """
     for record in records:
@@ -221,7 +235,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
-    r"""JSON, in one line without `indent`. What could steer a terminal is escaped, which is the same to a parser.
+    r"""JSON, in one line without `indent`. Characters that could control a terminal are escaped.
 
     >>> print(dumps("é \x9b2J \u202e"))
     "é \u009b2J \u202e"
@@ -252,8 +266,8 @@ def show_record(record: Any) -> str:
 def json_value(record: Any) -> Any:
     r"""A record as a JSON value. Bytes become text with escapes where they are not UTF-8; keys become texts.
 
-    Numbers that JSON lacks become their names, and dates what ISO 8601 has for them. A map of which two keys would be
-    the same text becomes a list of pairs.
+    Numbers that JSON lacks become their names, and dates ISO 8601 texts. A map in which two keys would become the
+    same text becomes a list of pairs.
 
     >>> json_value({b"a": float("nan"), 2: [b"\xff", (1, None)]})
     {'a': 'NaN', '2': ['\\xff', [1, None]]}
@@ -285,7 +299,7 @@ def raw_record(record: Any) -> bytes:
 
 @contextlib.contextmanager
 def deeper() -> Iterator[None]:
-    """Let records be shown that are nested deeper than Python's limit of calls allows: earlier versions took them."""
+    """Raise Python's recursion limit, to show deeply nested records that earlier versions accepted."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:
@@ -295,7 +309,7 @@ def deeper() -> Iterator[None]:
 
 
 DEEPEST = 10_000
-"""Calls within calls for a record of a thousand levels, the most that msgpack and json have carried."""
+"""Recursion depth for a record of a thousand levels, the most that msgpack and json have carried."""
 
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 

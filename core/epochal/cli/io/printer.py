@@ -36,25 +36,25 @@ class Printer:
         self.shown = 0
         """Records, or epochs, so far."""
         self.unreadable = 0
-        """Batches, or epochs, that came and could not be shown."""
+        """Batches, or epochs, that could not be shown."""
 
     @property
     def counts(self) -> bool:
-        """Whether there is a number to reach."""
+        """Whether a count of items was asked for."""
         return self._count is not None
 
     @property
     def left(self) -> int:
-        """How many are still wanted; 0 when all are."""
+        """How many items are still missing; 0 without a count."""
         return 0 if self._count is None else max(self._count - self.shown, 0)
 
     @property
     def done(self) -> bool:
-        """Whether that number is reached."""
+        """Whether that count is reached."""
         return self._count is not None and self.left == 0
 
     def show(self, item: Any) -> None:
-        """One item of `epochs()` or `events()`; a frontier only if it has moved."""
+        """Print one item of `epochs()` or `events()`; a frontier only if it has moved."""
         if isinstance(item, epochal.FrontierChanged):
             if item.frontier == self._frontier:
                 return
@@ -99,14 +99,14 @@ class Printer:
             self.shown += len(shown)
 
     def _write_readable(self, lines: Callable[[], list[str | bytes]], where: dict[str, Any], name: str) -> bool:
-        """Write the lines of an item; where its records cannot be read, say so instead, and let what follows come."""
+        """Write the lines of an item. If its records cannot be read, say so, and go on with the next item."""
         try:
             try:
                 made = lines()
             except RecursionError:
                 with deeper():
                     made = lines()
-        except Exception as error:  # whatever was published: the next item may be right
+        except Exception as error:  # the next item may be readable
             self.unreadable += 1
             if self._style is Style.JSON:
                 self._write([dumps({"kind": "unreadable", **where, "reason": str(error)})])
@@ -129,7 +129,7 @@ class Printer:
 
 
 def _beside(data: epochal.Data) -> dict[str, Any]:
-    """What a batch says of itself, as far as it does."""
+    """The optional fields of a batch that it has."""
     fields: dict[str, Any] = {}
     if data.key is not None:
         fields["key"] = json_value(data.key)

@@ -50,12 +50,12 @@ class RecordGroup:
 
     @property
     def records(self) -> list[Any]:
-        """What is published."""
+        """The records to publish."""
         return [item.record for item in self.items]
 
     @property
     def where(self) -> str:
-        """Where they were read, for messages."""
+        """Where each record was read, for messages."""
         first, last = self.items[0].where, self.items[-1].where
         return first if first == last else f"{first} to {last}"
 
@@ -77,7 +77,7 @@ class RecordPlacement:
     key_field: str | None
     in_order: bool
     checks: RecordChecks | None = None
-    """Those of the stream's schema, where it declares one that records can be compared with."""
+    """The checks by the stream's schema, if it declares one that records can be compared with."""
     encoding: str = "bytes"
     """With msgpack and json each record is encoded before any of its chunk is sent, so that a wrong one is named."""
     schema: Schema | None = None
@@ -85,7 +85,7 @@ class RecordPlacement:
     _latest: Time | None = None
 
     def start(self) -> None:
-        """Begin again: no time was seen yet."""
+        """Forget the times that were seen."""
         self._latest = None
 
     def appends(self, items: Iterable[Item]) -> Iterator[RecordGroup]:
@@ -96,7 +96,7 @@ class RecordPlacement:
         groups: dict[tuple[Time, bytes | None], RecordGroup] = {}
         items = list(items)
         published, failed = self._fitting(self._without_placing(items))
-        for item, kept in zip(items, published, strict=False):  # those before the first that is wrong
+        for item, kept in zip(items, published, strict=False):  # records before the first wrong one
             try:
                 place = self._time(item), self._key(item)
             except RecordTypeError as error:  # raised below, after the records before it
@@ -170,7 +170,7 @@ class RecordPlacement:
 
 
 _KEYS = (str, bytes, type(None))
-"""What is a key as it is, or none; anything else is one as JSON."""
+"""Types of values that are a key as they are; a value of any other type becomes a key as JSON."""
 
 
 def _field(item: Item, name: str) -> Any:
@@ -195,7 +195,7 @@ def encode(append: RecordGroup, encoding: str, schema: Schema | None) -> Sequenc
 
 
 class Counter(AbstractContextManager["Counter"]):
-    """Shows how many records are out, of `total` if that is known; nothing at all when `quiet`."""
+    """Shows how many records were sent, of `total` if that is known; shows nothing when `quiet`."""
 
     def __init__(self, total: int | None, quiet: bool) -> None:
         self._total = total
@@ -223,11 +223,11 @@ class Counter(AbstractContextManager["Counter"]):
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the beginning."""
         return clock.monotonic() - self._began
 
     def show(self, published: int) -> None:
-        """So many records are out."""
+        """Show how many records were sent by now."""
         if self._bar is not None:
             self._bar.update(self._task, completed=published, description=self._words(published))
         elif not self._quiet and clock.monotonic() - self._reported >= PLAIN_INTERVAL:
@@ -240,7 +240,7 @@ class Counter(AbstractContextManager["Counter"]):
 
 
 class Interrupted(EpochalError):
-    """Ctrl-C, or another signal: what was read before is published."""
+    """The end by Ctrl-C or another signal: the records that were read before are published."""
 
     code = "interrupted"
 
@@ -256,13 +256,13 @@ class RecordSender:
     headers: Mapping[bytes, bytes]
     sends: SendSpans
     wait: bool = False
-    """Whether each record is acknowledged, and said to be, before the next one is looked at."""
+    """Whether each record is acknowledged, and reported, before the next one is read."""
     quiet: bool = False
     sent: int = 0
     acknowledged: int = 0
     last_acknowledged: Item | None = None
     times: set[Time] = field(default_factory=set)
-    """At which something was sent."""
+    """Times at which records were sent."""
     _last: Item | None = None
     _at: Time | None = None
 
@@ -298,7 +298,7 @@ class RecordSender:
         return ended
 
     async def promise(self, writer: epochal.Writer, advance: Time | None, finish: bool) -> EpochalError | None:
-        """Advance and finish, as far as wanted. Returns `Interrupted`, after which it is not known what was done."""
+        """Advance and finish, if asked to. Returns `Interrupted` if a signal came: it may be done or not."""
         try:
             if advance is not None:
                 await writer.advance(advance)
@@ -344,7 +344,7 @@ class RecordSender:
             await writer.drain()
 
     async def _send_one(self, writer: epochal.Writer, append: RecordGroup, records: Sequence[Any]) -> None:
-        """Publish one record and say where it is, which is then certain, whatever becomes of this process.
+        """Publish one record, and print its position once it is durable.
 
         After Ctrl-C its acknowledgement is still waited for, by the flush at the end.
         """
@@ -353,7 +353,7 @@ class RecordSender:
                 writer.append(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
             )
         sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # after Ctrl-C no one awaits it
-        await asyncio.sleep(0)  # from here on it is under way
+        await asyncio.sleep(0)  # from here on the record is in flight
         if not sending.done() or sending.exception() is None:
             self._under_way(append)
         position = await asyncio.shield(sending)
@@ -378,7 +378,7 @@ class RecordSender:
         self.last_acknowledged = last
 
     def known(self) -> str:
-        """What is certainly published: `16 records (up to flights.jsonl:16) are published`."""
+        """How much is certainly published: `16 records (up to flights.jsonl:16) are published`."""
         if self.last_acknowledged is None:
             return "nothing is published"
         up_to = f" (up to {self.last_acknowledged.where})"

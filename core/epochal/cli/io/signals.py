@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C; what `timeout`, a service manager and Kubernetes send; a terminal that is closed."""
+"""SIGINT from Ctrl-C; SIGTERM from `timeout`, service managers and Kubernetes; SIGHUP from a closed terminal."""
 
 AGAIN = 0.5
 """Seconds after the first signal before a second one counts: `timeout` and closed terminals send theirs twice."""
 
 LOOK = 0.2
-"""Seconds between two looks for a signal while a question waits for its answer."""
+"""Seconds between checks for a signal while a question waits for its answer."""
 
 PATIENCE = 3.0
 """Seconds after which a program that is still ending says so."""
 
 
 class EndedBySignal(BaseException):
-    """A signal has ended what ran. No `Exception`, as KeyboardInterrupt is none."""
+    """A signal has ended the command. No subclass of `Exception`, like KeyboardInterrupt."""
 
 
 class _Ending:
-    """What has come, and what is to be ended by it."""
+    """The signals that have come, and the task that they end."""
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
         self.at = 0.0
         self.task: asyncio.Task[Any] | None = None
         self.asked = False
-        """Whether the task is to be cancelled, and has not been: the loop has not come to that, or it was over."""
+        """Whether the task must be cancelled and is not yet: the loop has not come to it, or the task had ended."""
         self.leaving = False
 
 
@@ -94,7 +94,7 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 
 def _cancel(task: "asyncio.Task[Any]", number: signal.Signals) -> None:
-    """In a turn of its own: amid a callback, a cancellation would end a future that this is about to set."""
+    """Cancel in a turn of its own: inside a callback this would cancel a future that the callback is about to set."""
     _ending.asked = _ending.asked and not task.cancel()
     task.get_loop().call_later(
         PATIENCE, note, f"still ending in order after {number.name}; another one ends it at once"
@@ -131,12 +131,12 @@ async def _cancelled_by_signals(command: Coroutine[None, None, T]) -> T:
 
 
 def leaving() -> None:
-    """All is done but to leave, which is what a signal would ask for: from here on the first one cancels nothing."""
+    """From here on the first signal cancels nothing: the command has only to leave, as the signal would ask."""
     _ending.leaving, _ending.asked = True, False
 
 
 async def to_the_end(do: Callable[[], Coroutine[Any, Any, Any]], late: str, patience: float, *, came: bool) -> bool:
-    """Do what may not be left half-way, also where a signal comes meanwhile; returns whether one `came` by now.
+    """Run `do` to its end even if a signal comes meanwhile; returns whether one `came` by now.
 
     A writer that is left by a cancellation aborts what it has published, so acknowledgements are awaited all the same.
     After a signal `do` is called again, as it waits for something that goes on by itself, and for at most `patience`

@@ -1,4 +1,4 @@
-"""What is written where: data on standard output, all else on standard error, and colours only where wanted."""
+"""Where output goes: data to standard output, all else to standard error; colours only if wanted."""
 
 import contextlib
 import errno
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LEAST_WIDTH = 10
-"""Columns of a terminal below which nothing can be made to look well."""
+"""Text is not wrapped for a terminal with fewer columns."""
 
 _no_color = False
 
 
 def forbid_colors(no_color: bool) -> None:
-    """What `--no-color` said for this run."""
+    """Apply `--no-color` to this run."""
     global _no_color
     _no_color = no_color
 
@@ -31,7 +31,7 @@ def wants_colors() -> bool:
 
 def console(file: TextIO | None = None) -> "Console":
     """A rich console on standard output or on `file` that shows texts as they are, without markup."""
-    from rich.console import Console  # here: what is no terminal needs none
+    from rich.console import Console  # here: only a terminal needs it
 
     return Console(
         file=file or sys.stdout,
@@ -48,7 +48,7 @@ def is_live(file: TextIO) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""`text` without what could steer a terminal: control characters, and those that turn the direction of writing.
+    r"""`text` with escapes for characters that could control a terminal, or turn the direction of writing.
 
     >>> printable("a\x1b[2Jb\u202ec é")
     'a\\x1b[2Jb\\u202ec é'
@@ -74,7 +74,7 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def lost_when_closed() -> Iterator[None]:
-    """A block that writes what no one needs on a terminal that is closed: that must not keep a command from leaving."""
+    """A block whose output is lost if the terminal is closed, and not an error: the command must be able to leave."""
     try:
         yield
     except OSError as error:
@@ -83,7 +83,7 @@ def lost_when_closed() -> Iterator[None]:
 
 
 def folded(text: str, width: int) -> str:
-    r"""`text` with lines of at most `width` columns where words allow it; what goes on is indented.
+    r"""`text` wrapped between words at `width` columns; continued lines are indented.
 
     >>> folded("error: no such stream", 15)
     'error: no such\n  stream'

@@ -1,1 +1,1 @@
-"""`epochal report`: what goes into its archive, and what is taken out of that before."""
+"""`epochal report`: what goes into its archive, and what is redacted before."""

@@ -1,6 +1,6 @@
-"""One archive, and the list of what is in it: each part bounded, each name harmless, and the file whole or not there.
+"""One archive with bounded parts and safe names, and a list of its contents; the file is complete or absent.
 
-Separate from what the parts are. The archive can be read by its owner alone: it says much about a system.
+Only the owner of the file can read it, because it says much about a system.
 """
 
 import io
@@ -17,7 +17,7 @@ from typing import Self
 from epochal.errors import UsageError
 
 MAX_PART = 4 * 2**20
-"""Bytes of one part."""
+"""Bytes of one part, at most."""
 MAX_NAME = 100
 """Characters of each piece of a name; a stream's has at most 63."""
 
@@ -41,7 +41,7 @@ class Archive:
         self.path = path
         self.parts: list[Part] = []
         self.notes: list[str] = []
-        """What could not be had, and why."""
+        """Parts that could not be read, and why."""
         self._root = path.name.removesuffix(".tar.gz").removesuffix(".tgz") or "epochal-report"
         self._names: set[str] = set()
 
@@ -72,7 +72,7 @@ class Archive:
             self._temporary.unlink(missing_ok=True)
 
     def add(self, name: str, data: bytes, *, keep_end: bool = False, cut: bool = False) -> None:
-        """One part; beyond `MAX_PART` only its beginning, or its end. `cut`: it has been cut already."""
+        """Add a part; of one above `MAX_PART` only its beginning, or its end. `cut`: it has been cut already."""
         kept = data[-MAX_PART:] if keep_end else data[:MAX_PART]
         part = Part(self._unused(safe_name(name)), len(kept), cut or len(kept) < len(data))
         entry = tarfile.TarInfo(f"{safe_name(self._root)}/{part.name}")
@@ -81,7 +81,7 @@ class Archive:
         self.parts.append(part)
 
     def note(self, text: str) -> None:
-        """Say what could not be had."""
+        """Note a part that could not be read."""
         self.notes.append(text)
 
     def _unused(self, name: str) -> str:

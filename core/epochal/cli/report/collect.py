@@ -23,29 +23,29 @@ import zmq
 from epochal.catalog_api.answers import PublisherInfo, StreamInfo, SubscriptionInfo
 from epochal.catalog_api.kinds import Answer
 from epochal.cli import target
-from epochal.cli.commands.describe import print_stream
-from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, SUBSCRIPTIONS
+from epochal.cli.description import print_stream
 from epochal.cli.doctor import probes
 from epochal.cli.io.documents import Document, Documents, stream_path
 from epochal.cli.io.metrics import Answered, open_session, read_text
 from epochal.cli.io.output import as_yaml, dumps
+from epochal.cli.listed_kinds import PUBLISHERS, STREAMS, SUBSCRIPTIONS
 from epochal.cli.report.archive import MAX_PART, Archive
 from epochal.cli.report.redaction import Redaction, redact_text
 from epochal.cli.top.looks import Wanted
-from epochal.cli.top.rows import Trouble, judge
 from epochal.errors import EpochalError, StreamNotFound
+from epochal.verdicts import Trouble, judge, worst
 from epochal.version import protocol_is
 
 T = TypeVar("T")
 
 MAX_STREAMS = 200
-"""Streams that are taken when none is named."""
+"""Streams in a report that names none, at most."""
 MAX_PUBLISHERS = 200
 MAX_LOGS = 400
 AT_ONCE = 16
 PACKAGES = ("aiohttp", "msgpack", "pyarrow", "pydantic", "pyspark", "pyzmq", "rich", "typer", "sqlalchemy",
             "opentelemetry-sdk", "kopf", "kubernetes")  # fmt: skip
-"""Those whose versions matter."""
+"""The packages whose versions are reported."""
 
 _WEBHOOKS = re.compile(r"^epochal_publisher_webhooks\{[^\n]*\} ([0-9.]+)$", re.MULTILINE)
 _VERSION = re.compile(r'^target_info\{[^\n]*service_version="([^"\n]{1,100})"', re.MULTILINE)
@@ -63,7 +63,7 @@ class Collector:
     # ---- the catalog ----
 
     async def take_services(self, url: str | None, wanted: Wanted) -> None:
-        """All that catalog and publishers say. Raises `EpochalError` if there is no way to a catalog at all."""
+        """Collect from catalog and publishers. Raises `EpochalError` if no catalog can be reached."""
         address = await target.where(url)
         async with open_session() as session, Documents(address, patience=0.0, timeout=self._timeout) as documents:
             seen = await self._try("the catalog's version", probes.look_at_catalog(address, self._timeout))
@@ -116,7 +116,7 @@ class Collector:
                 self._json(name, await documents.all(path))
             except StreamNotFound as error:  # deleted meanwhile
                 self.note(f"{name}: {error}")
-            except EpochalError as error:  # each other stream would take as long to fail
+            except EpochalError as error:  # each of the others would take as long to fail
                 self.note(f"{name}, and those of the streams after it: {error}")
                 return
 
@@ -173,7 +173,7 @@ class Collector:
     # ---- this machine ----
 
     def take_logs(self, data: Path) -> None:
-        """The ends of what local mode's services have logged below `data`."""
+        """Add the ends of the log files of local mode's services below `data`."""
         found = [path for path in sorted((data / "logs").rglob("*.log*")) if path.is_file() and not path.is_symlink()]
         if not found:
             self.note(f"logs: there are none in {data / 'logs'}; was it made by `epochal up --data`?")
@@ -191,7 +191,7 @@ class Collector:
             self._archive.add(name, clean.encode(), keep_end=True, cut=whole > MAX_PART)
 
     def take_versions(self) -> None:
-        """Versions of everything; those of services where these have answered."""
+        """Add the versions of this machine, and of the services that have answered."""
         packages = {name: version for name in PACKAGES if (version := probes.installed(name)) is not None}
         self._json("versions.json", {
             "epochal": importlib.metadata.version("epochal"), "protocol": protocol_is(),
@@ -202,15 +202,15 @@ class Collector:
     # ---- how a part is taken ----
 
     def add_text(self, name: str, text: str) -> None:
-        """A text, without what may be secret."""
+        """Add a text after redaction."""
         self._archive.add(name, self.redaction.text(name, text).encode())
 
     def note(self, text: str) -> None:
-        """Say what could not be had; an error may name a URL with credentials."""
+        """Note a part that could not be read, after redaction: an error may name a URL with credentials."""
         self._archive.note(redact_text(text)[0])
 
     def _checked(self, items: Sequence[Document], form: type[Answer]) -> list[Document]:
-        """Those that are what the catalog should send."""
+        """The items that have the form that the catalog documents; a note for each of the others."""
         found = list[Document]()
         for item in items:
             try:
@@ -221,7 +221,7 @@ class Collector:
         return found
 
     async def _try(self, name: str, taking: Awaitable[T]) -> T | None:
-        """What is awaited, or None and a note."""
+        """The awaited result, or None and a note."""
         try:
             return await taking
         except (EpochalError, aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
@@ -237,7 +237,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _severity(item: Document) -> tuple[int, str]:
-    return list(Trouble).index(judge(StreamInfo.from_json(item), None)), STREAMS.key(item)
+    return list(Trouble).index(worst(judge(StreamInfo.from_json(item)))), STREAMS.key(item)
 
 
 def _end_of(path: Path) -> str:
@@ -250,7 +250,7 @@ def _end_of(path: Path) -> str:
 
 
 def contents(archive: Archive, redacted: Iterable[tuple[str, str]], at: str) -> Mapping[str, Any]:
-    """What the archive says of itself."""
+    """The table of contents of the archive."""
     parts = [{"name": part.name, "size": part.size, "cut": part.cut} for part in archive.parts]
     found = [{"part": part, "what": what} for part, what in redacted]
     return {"at": at, "parts": parts, "notes": archive.notes, "redacted": found}

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 REDACTED = "[redacted]"
 MAX_DEPTH = 64
-"""Documents inside of each other; what is deeper is left out, so that no document is too deep to be read."""
+"""Levels of a document; deeper ones are left out."""
 
 _NAME = (
     r"pass(?:word|wd|phrase)|secret|token|credential|(?:api|access|private)[-_.]?key"
@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"env|environment|headers?", re.IGNORECASE)
 
 _BEFORE = re.compile(r"[\w.-]{0,64}\Z")
 _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>\\]+")
-_PAIR = re.compile(  # begins in the middle of a name: a pattern for what is before would be tried at every character
+_PAIR = re.compile(  # begins in the middle of a name: a pattern for the part before would be tried at every character
     rf"""(?P<name>(?:{_NAME})[\w.-]{{0,64}})(?P<sign>["']?[ \t]{{0,8}}[:=][ \t]{{0,8}})"""
     r"""(?:"[^"\n]*"|'[^'\n]*'|(?:bearer|basic|digest)[ \t]+[^\s,;]+|[^\s,;&}\])]+)""",
     re.IGNORECASE,
@@ -43,11 +43,11 @@ class Redaction:
         self.found: list[tuple[str, str]] = []
 
     def document(self, part: str, value: Any) -> Any:
-        """`value`, of JSON's kinds, without what may be secret."""
+        """A JSON `value` without what may be secret."""
         return self._value(part, value, "")
 
     def text(self, part: str, text: str) -> str:
-        """The same of a text: a log, or metrics."""
+        """A text, such as a log or metrics, without what may be secret."""
         clean, names = redact_text(text)
         for name, number in sorted(names.items()):
             self.found.append((part, f"{name} ({number} times)" if number > 1 else name))
@@ -78,7 +78,7 @@ class Redaction:
 
 
 def _secret_fields(fields: Mapping[Any, Any]) -> Iterator[Any]:
-    """Keys whose values are left out; of `{name: API_TOKEN, value: ...}` the value."""
+    """Keys whose values are left out; in `{name: API_TOKEN, value: ...}` that is `value`."""
     for key, value in fields.items():
         if value is not None and (is_secret(str(key)) or _WHOLE.fullmatch(str(key))):
             yield key

@@ -19,18 +19,19 @@ from epochal.catalog_api.texts import show_seconds, show_time
 from epochal.cli.io.output import show_age, show_frontier, show_size
 from epochal.cli.io.terminal import printable
 from epochal.cli.top.rates import Rate, Segment
-from epochal.cli.top.rows import Reader, Row, Snapshot, Trouble, rows
+from epochal.cli.top.rows import Reader, Row, Snapshot, rows
 from epochal.cli.top.screen import Mode, Screen
 from epochal.protocol.blockers import HolderKind
+from epochal.verdicts import Trouble
 
 T = TypeVar("T")
 
 AROUND = 4
-"""Lines of a list that are no streams: title, an empty one, names of the columns, keys."""
+"""Lines of a list that show no stream: the title, an empty line, the column names, the keys."""
 
 
 def style_of(trouble: Trouble) -> str:
-    """How a stream with this trouble is drawn: red where its data is not taken, or waits for somebody who is gone."""
+    """How a stream with this trouble is drawn: red if appends are not acknowledged, or wait for a lost writer."""
     match trouble:
         case Trouble.DOWN | Trouble.FULL:
             return "bold red"
@@ -74,7 +75,7 @@ def show_rate(number: float | None) -> str:
 
 
 def show_holder(held: Sequence[HeldBack]) -> str:
-    """Who holds a stream back for longest, and how many more there are."""
+    """The longest holder of a stream, and how many more there are."""
     if not held:
         return "-"
     more = f" +{len(held) - 1}" if len(held) > 1 else ""
@@ -103,7 +104,7 @@ def show_lag(reader: Reader | None) -> str:
 
 
 def _brief(times: Sequence[Any]) -> str:
-    """A frontier, that of a single time without braces."""
+    """A frontier; one with a single time has no braces."""
     return show_time(times[0]) if len(times) == 1 else show_frontier(times)
 
 
@@ -126,7 +127,7 @@ STREAMS: Sequence[Column[Row]] = (
 
 
 def plain(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Titles and cells of a snapshot, whole."""
+    """The titles and cells of a snapshot, not shortened."""
     return [column.title for column in STREAMS], [[column.cell(row) for column in STREAMS] for row in found]
 
 
@@ -180,7 +181,7 @@ def _sized(text: str, width: int, *, right: bool = False) -> str:
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """The one text that is worth several lines: why a stream is held back."""
+    """Why a stream is held back: the only text that may take several lines."""
     return textwrap.wrap(printable(text), max(width, 10), subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -206,7 +207,7 @@ def page(height: int) -> int:
 
 
 def last_scroll(screen: Screen, snapshot: Snapshot, width: int, height: int) -> int:
-    """How many lines of the open stream can be above the screen, so that the rest fills it."""
+    """How far the view of one stream can be scrolled, so that its rest still fills the screen."""
     return max(len(_stream(screen, snapshot, width)) - max(height - 3, 0), 0)
 
 
@@ -310,7 +311,7 @@ def _segments(row: Row, known: Mapping[Segment, Rate], width: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """A writer, and the time that it holds for longest, if any."""
+    """A writer, and the time that it has held longest, if any."""
 
     writer: str
     segment: str = "-"
@@ -331,7 +332,7 @@ _WRITERS: Sequence[Column[_Holding]] = (
 
 
 def _writers(row: Row, width: int) -> list[str]:
-    """Those that are open, and those that are waited for, the longest holders first."""
+    """The writers that are open or waited for, the longest holders first."""
     found = {writer: _Holding(writer) for writer in row.stream.writers}
     for segment in row.stream.segments:
         for held in segment.holders:

@@ -1,6 +1,6 @@
-"""Looks at the catalog and at publishers' metrics for `epochal top`.
+"""Polls the catalog and publishers' metrics for `epochal top`.
 
-Separate from what is made of a look: this is the part that calls others, and it never waits long for any publisher.
+This is the part that does I/O; it never waits long for a publisher.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
 
 MOST_READ = 256
-"""Publishers whose metrics are read in one look; the streams of others have no rate."""
+"""Publishers whose metrics are read in one poll, at most; the streams of the others have no rate."""
 AT_ONCE = 64
 METRICS_TIMEOUT = 2.0
 """Seconds for the metrics of one publisher."""
@@ -30,14 +30,14 @@ METRICS_TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which streams: `streams` if any are named, else those of `namespace`, else all."""
+    """Which streams to show: `streams` if any are named, else those of `namespace`, else all."""
 
     streams: Sequence[tuple[str, str]] = ()
     namespace: str | None = None
 
 
 class Looks:
-    """One look after the other; each knows the counters of the one before."""
+    """Polls again and again, and computes rates from the counters of the poll before."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -51,7 +51,7 @@ class Looks:
         await self._session.close()
 
     async def look(self, catalog: CatalogClient) -> Snapshot:
-        """What the catalog knows now. Raises `StreamNotFound` for a stream that was named, and what its calls raise."""
+        """Poll once. Raises `StreamNotFound` for a stream that was named, and what the catalog's client raises."""
         streams = await self._streams(catalog)
         subscriptions = await catalog.subscriptions(self._wanted.namespace)
         now = await self._readings(streams)
@@ -87,7 +87,7 @@ class Looks:
 
 
 def _served(streams: Sequence[StreamInfo]) -> dict[str, set[Segment]]:
-    """Where publishers serve metrics, and which segments each has."""
+    """The HTTP addresses of publishers, each with the segments that it serves."""
     found: dict[str, set[Segment]] = {}
     for stream in streams:
         for segment in stream.segments:

@@ -1,7 +1,7 @@
 """How fast segments take appends: two readings of their publishers' counters, and the time between.
 
 Separate from the reading itself, which needs publishers. Counters begin again with each process: a reading of another
-incarnation, or one that went back, is no basis for a rate.
+incarnation, or one that went back, gives no rate.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What `epochal top` shows of each stream, from one look at the catalog: its trouble, its slowest reader, its order.
+"""What `epochal top` shows of each stream in a snapshot: its trouble, its slowest reader, its order.
 
 Separate from fetching and drawing: values in, values out. The catalog reports all that is shown here, except rates.
 """
@@ -11,36 +11,14 @@ from typing import Any
 
 from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
 from epochal.catalog_api.blockers import HeldBack
-from epochal.catalog_api.verdicts import full_disk
-from epochal.cli.doctor.checks import held_trouble
 from epochal.cli.io.output import merge_frontiers
 from epochal.cli.top.rates import Rate, Segment, total
 from epochal.client.subscriber.subscriber import MAX_WAITING_BYTES
-from epochal.protocol.blockers import HolderKind
 from epochal.protocol.times import Time, less_equal, to_json
+from epochal.verdicts import Trouble, judge, worst
 
 SLOW_BYTES = MAX_WAITING_BYTES // 2
-"""Bytes that wait in a reader's program, which is slow then: half of what a client takes in before it stops to read."""
-WAITING_LONG = 5.0
-"""Seconds for which appends wait for the catalog, after which a `Stream` object has the condition AppendsWaiting."""
-
-
-class Trouble(StrEnum):
-    """What is wrong with a stream, the worst first."""
-
-    DOWN = "down"
-    """A segment has no publisher: nothing is published or read there."""
-    FULL = "full"
-    """The log of a segment cannot be written: nothing that is published there is acknowledged."""
-    LOST = "lost"
-    """It waits for a lost writer (`progress.whenLost: hold`)."""
-    HELD = "held"
-    """Its frontier has been held for so long that `epochal doctor` warns too; perhaps by nobody, while records wait."""
-    WAITING = "waiting"
-    """Appends wait for the catalog."""
-    SLOW = "slow"
-    """A reader's program does not take what has arrived."""
-    NONE = "-"
+"""A reader with more waiting bytes is slow: half of what a client buffers before it stops to receive."""
 
 
 class Order(StrEnum):
@@ -67,7 +45,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stream, with what `readers` and publishers say of it."""
+    """One stream, with what its readers and publishers report."""
 
     stream: StreamInfo
     frontier: tuple[Time, ...] | None
@@ -83,18 +61,18 @@ class Row:
 
     @property
     def held(self) -> HeldBack | None:
-        """Who has held the frontier back for longest."""
+        """The holder that has held the frontier back for longest."""
         return next(iter(self.stream.held_back), None)
 
     def matches(self, text: str) -> bool:
-        """Whether `text` is in its name, or in that of somebody who holds it back."""
+        """Whether `text` is in the name of the stream or of one of its holders."""
         names = [self.name, *(held.writer or held.kind for held in self.stream.held_back)]
         return any(text.lower() in name.lower() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look: `rates` are those of the segments whose publishers could be read twice."""
+    """The result of one poll. `rates`: of the segments whose metrics could be read twice."""
 
     at: datetime
     streams: tuple[StreamInfo, ...]
@@ -117,7 +95,7 @@ def _row(stream: StreamInfo, readers: Sequence[SubscriptionInfo], known: Mapping
     frontier = None if merged is None else tuple(merged)
     slowest = slowest_reader([read_reader(each, frontier) for each in readers])
     rate = total(known.get((stream.qualified, segment.id)) for segment in serving)
-    return Row(stream, frontier, judge(stream, slowest), slowest, rate, tuple(readers))
+    return Row(stream, frontier, _trouble(stream, slowest), slowest, rate, tuple(readers))
 
 
 def read_reader(subscription: SubscriptionInfo, frontier: Sequence[Time] | None) -> Reader:
@@ -138,7 +116,7 @@ def is_behind(lower: Iterable[Time], frontier: Sequence[Time]) -> bool:
 
 
 def slowest_reader(readers: Sequence[Reader]) -> Reader | None:
-    """The one that is to be shown: who has not begun, then who is at the least time, then who has most to take."""
+    """The slowest reader: one that has not begun, else the one at the least time, else the one with most waiting."""
     return min(readers, key=_slowness, default=None)
 
 
@@ -149,27 +127,11 @@ def _slowness(reader: Reader) -> tuple[Any, ...]:
     return (1, not reader.behind, not least, *least, -reader.waiting_bytes)
 
 
-def judge(stream: StreamInfo, slowest: Reader | None) -> Trouble:
-    """The worst that is wrong."""
-    slow = Trouble.SLOW if slowest is not None and slowest.waiting_bytes >= SLOW_BYTES else Trouble.NONE
-    if stream.phase == "Complete":
-        return slow
-    if any(segment.publisher is None for segment in stream.segments):
-        return Trouble.DOWN
-    if any(full_disk(segment.id, segment.counters) for segment in stream.segments):
-        return Trouble.FULL
-    if any(held.kind == HolderKind.LOST for held in stream.held_back):
-        return Trouble.LOST
-    counters = [segment.counters for segment in stream.segments]
-    if held_trouble(stream.qualified, stream.held_back, bool(stream.writers), counters):
-        return Trouble.HELD
-    if any(_number(segment.counters.get("waiting_seconds")) >= WAITING_LONG for segment in stream.segments):
-        return Trouble.WAITING
-    return slow
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def _trouble(stream: StreamInfo, slowest: Reader | None) -> Trouble:
+    """The worst trouble of a stream, or of its slowest reader."""
+    found = worst(judge(stream))
+    slow = slowest is not None and slowest.waiting_bytes >= SLOW_BYTES
+    return Trouble.SLOW if found is Trouble.NONE and slow else found
 
 
 # ---- order ----
@@ -178,7 +140,7 @@ _WORST_FIRST = list(Trouble)
 
 
 def _by_trouble(row: Row) -> tuple[Any, ...]:
-    """Among those without trouble the complete ones last: how long they have been held means nothing."""
+    """Complete streams come last: for how long they were held means nothing."""
     seconds = 0.0 if row.trouble is Trouble.NONE or row.held is None else row.held.seconds or 0.0
     return _WORST_FIRST.index(row.trouble), row.stream.phase == "Complete", -seconds, row.name
 
@@ -188,7 +150,7 @@ def _by_rate(row: Row) -> tuple[Any, ...]:
 
 
 def _by_lag(row: Row) -> tuple[Any, ...]:
-    """Readers that are behind first, those with most to take before the others: times of streams do not compare."""
+    """Readers that are behind come first, then by waiting bytes: times of different streams do not compare."""
     if row.slowest is None:
         return 2, 0, row.name
     return not (row.slowest.behind or row.slowest.lower is None), -row.slowest.waiting_bytes, row.name

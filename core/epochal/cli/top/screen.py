@@ -62,7 +62,7 @@ class Screen:
                 return self
 
     def place(self, names: Sequence[str]) -> int:
-        """Where the selected stream is among `names`; the first where it has gone."""
+        """The index of the selected stream among `names`; 0 if it has gone."""
         return names.index(self.selected) if self.selected in names else 0
 
     def _in_list(self, key: str, names: Sequence[str], page: int) -> "Screen":

@@ -17,7 +17,7 @@ from epochal.errors import Problem
 from epochal.protocol.messages import Position
 from epochal.service.bodies import read_model
 from epochal.service.errors import InvalidRequest
-from epochal_publisher.http.errors import NotAcceptable
+from epochal_publisher.errors import NotAcceptable
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.segments.follower import PRESENT, NamedPlace, StartPlace
 

@@ -23,8 +23,8 @@ from epochal.backoff import Backoff
 from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import Position
 from epochal.service.errors import Overloaded, UnknownSubscription
-from epochal_publisher.http.callback_targets import Targets
-from epochal_publisher.http.errors import SubscriptionUsed
+from epochal_publisher.callback_targets import Targets
+from epochal_publisher.errors import SubscriptionUsed
 from epochal_publisher.http.event_encoding import EventEncoder, Form, Placed, opening
 from epochal_publisher.http.history import read_on
 from epochal_publisher.http.history_query import MOST_EVENTS

@@ -8,18 +8,20 @@ Sources: rules E9, E10, E13, Q2, Q3, Q5, Q14.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from epochal.errors import HistoryTruncated, Problem, Unavailable
 from epochal.protocol.log.history import Lull, SegmentState
 from epochal.protocol.messages import Event, Position
 from epochal.protocol.publisher.effects import FindState
 from epochal.service.errors import InvalidRequest, ShuttingDown
-from epochal_publisher.http.errors import EventsTruncated
-from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.errors import EventsTruncated
 from epochal_publisher.segments.segment import HostedSegment
+
+T = TypeVar("T")
 
 
 class NamedPlace(StrEnum):
@@ -38,10 +40,23 @@ class PassedLull(Unavailable):
     """A reader was slower than retention, and has lost nothing but progress: the next opening has the state (E13)."""
 
 
+class HistoryOwner(Protocol):
+    """The process whose history is read."""
+
+    @property
+    def http_closing(self) -> bool:
+        """Whether readers over HTTP must end: the process stops."""
+        ...
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Run `work`, which may block on the disk, on a thread for readers. Raises what `work` raises."""
+        ...
+
+
 class HistoryFollower:
     """Begins with `open`; `at` is the seq of the last event that was read."""
 
-    def __init__(self, publisher: PublisherProcess, served: HostedSegment) -> None:
+    def __init__(self, publisher: HistoryOwner, served: HostedSegment) -> None:
         self._publisher = publisher
         self.served = served
         self.at = served.published_seq

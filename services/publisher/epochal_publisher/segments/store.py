@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.catalog_api.answers import StreamInfo
-from epochal.catalog_api.verdicts import DISK_FULL, DISK_FULL_SECONDS
+from epochal.catalog_api.requests import DISK_FULL, DISK_FULL_SECONDS
 from epochal.errors import (
     ConfigError,
     CorruptLog,

@@ -1,1 +1,1 @@
-"""Many streams in one process: which, their common beats, and the line to who gives them out."""
+"""Many streams in one process: the orders that it gets, and how it keeps each stream running."""

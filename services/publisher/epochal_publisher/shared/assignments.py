@@ -1,10 +1,10 @@
-"""What a process is told to serve, and what it says of that: one JSON object a line, in each direction.
+"""The orders to a process that serves many streams, and its reports: one JSON object per line, in each direction.
 
 `{"serve": {"publisher": ID, "stream": "namespace/name", "uid": UID, "segments": ["0"], "http_port": 0}}` (0 is any free
 port) and `{"stop": ID, "uid": UID}` come in on standard input; its end stops everything. `{"publisher": ID, "uid": UID,
 "state": "ready" | "failed" | "stopped", "reason": TEXT}` goes out on standard output. The uid says which stream is
-meant: another one may have its name, and its publisher's id, by now. Separate from the process so that both sides of
-the line can be read in one place; who gives the orders is `epochal.local.shared`.
+meant: another one may have its name, and its publisher's id, by now. Separate from the process so that both directions
+can be read in one place; `epochal.local.shared` sends the orders.
 """
 
 import json
@@ -14,14 +14,14 @@ from typing import Any, Literal, TypeAlias
 from epochal.errors import ConfigError
 
 MOST_REASON = 500
-"""Characters of a reason: of six bytes each at most, in a pipe that takes 4,096 bytes in one piece."""
+"""Characters of a reason: each takes at most six bytes, and a pipe takes 4,096 bytes in one piece."""
 
 State: TypeAlias = Literal["ready", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Serve these segments as this publisher, until told to stop."""
+    """The order to serve these segments as this publisher, until `StopServing`."""
 
     publisher: str
     stream: str
@@ -32,14 +32,14 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class StopServing:
-    """Stop this publisher of this stream in order."""
+    """The order to stop this publisher of this stream in an orderly way."""
 
     publisher: str
     uid: str
 
 
 def parse(line: bytes) -> Serve | StopServing:
-    """One order. Raises `ConfigError` for anything else."""
+    """Read one order. Raises `ConfigError` for anything else."""
     try:
         order: Any = json.loads(line)
         match order:
@@ -58,5 +58,5 @@ def parse(line: bytes) -> Serve | StopServing:
 
 
 def said(publisher: str, uid: str, state: State, reason: str = "") -> str:
-    """The line that says what became of one publisher; short enough to be written in one piece."""
+    """The line that reports the state of one publisher; short enough to be written in one piece."""
     return json.dumps({"publisher": publisher, "uid": uid, "state": state, "reason": reason[:MOST_REASON]})

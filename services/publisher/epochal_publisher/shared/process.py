@@ -1,4 +1,4 @@
-"""A process that serves many streams, as it is told on standard input.
+"""A process that serves many streams, by orders on standard input.
 
 Local mode starts it. On a cluster each pod serves the segments of one stream, by `serve`.
 """
@@ -21,20 +21,20 @@ from epochal_publisher.serving import Ended, Shared, serve_stream
 from epochal_publisher.settings import Settings
 from epochal_publisher.shared.assignments import Serve, State, parse, said
 from epochal_publisher.shared.streams import Pace, SharedStreams
-from epochal_publisher.shared.ticker import Ticker
+from epochal_publisher.ticker import Ticker
 
 logger = logging.getLogger("epochal.publisher")
 
 MOST_SOCKETS = 65_000
-"""Of the library, which knows a limit of 65,535; a stream has three. Descriptors run out first."""
+"""Sockets of the library, whose own limit is 65,535. A stream has three; descriptors run out first."""
 
 
 async def serve_shared(stop: asyncio.Event, catalog: str | None, data: Path | None, host: str | None) -> int:
-    """Serve what standard input says until `stop` is set or it ends; returns the exit code.
+    """Serve what the orders on standard input say, until `stop` is set or they end; returns the exit code.
 
     Raises `ConfigError` for settings with which no stream could be served.
     """
-    # What all streams have in common; who they are is told later.
+    # The settings that all streams have in common; the orders name the streams.
     common = Settings.read(catalog=catalog, data=data, host=host, stream="of/each", publisher="of-each", segments="0")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.max_sockets = min(MOST_SOCKETS, file_limit())
@@ -80,7 +80,7 @@ def _obey(streams: SharedStreams, line: bytes) -> None:
 
 
 def _say(publisher: str, uid: str, state: State, reason: str) -> None:
-    with suppress(OSError):  # nobody listens any more: standard input ends too
+    with suppress(OSError):  # no reader any more: standard input ends too
         print(said(publisher, uid, state, reason), flush=True)
 
 

@@ -1,6 +1,6 @@
-"""The streams that one process serves: each is begun in turn, kept running by itself, and stopped by itself.
+"""The streams that one process serves: each is started in turn, kept running and stopped independently.
 
-A stream that fails is begun again after a pause that grows; no other stream notices. Separate from `serving`, which
+A stream that fails is started again after a growing pause; no other stream notices. Separate from `serving`, which
 runs one stream once.
 """
 
@@ -21,7 +21,7 @@ from epochal_publisher.shared.assignments import Serve, State, StopServing
 logger = logging.getLogger("epochal.publisher")
 
 Say = Callable[[str, str, State, str], None]
-"""Called with a publisher's id and its stream's uid, what became of it, and why."""
+"""Called with a publisher's id, its stream's uid, its new state, and the reason."""
 
 
 class Run(Protocol):
@@ -36,16 +36,16 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How many streams begin and stop at once, and how a stream that fails is begun again; seconds."""
+    """How many streams start and stop at once, and when a stream that failed is started again; in seconds."""
 
     starts: int = 4
     start_turn: float = 10.0
-    """A stream that takes longer to begin, because a log is long or the catalog is away, holds up no other."""
+    """A stream that takes longer to start, because of a long log or a missing catalog, gives its turn to another."""
     stops: int = 16
     restart_first: float = 0.1
     restart_last: float = 15.0
     restart_reset: float = 10.0
-    """A stream that was served for so long is begun again after `restart_first`."""
+    """A stream that was served for at least this long is started again after `restart_first`."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Kept:
 
 
 class SharedStreams:
-    """Keeps running what `serve` names, until `stop` or `close`; `say` learns of each change."""
+    """Keeps the publishers of `serve` running until `stop` or `close`; calls `say` at each change."""
 
     def __init__(self, run: Run, say: Say, pace: Pace) -> None:
         self._run = run
@@ -69,12 +69,12 @@ class SharedStreams:
         self._closing = False
 
     def serve(self, asked: Serve) -> None:
-        """Begin to serve. A publisher of this id and stream that is served already goes on.
+        """Start a publisher. If it runs already for the same stream, it goes on.
 
-        One of another stream, which had the name before, is stopped first. After `close`, nothing begins.
+        A publisher with this id for an earlier stream is stopped first. After `close` nothing starts.
         """
         if self._closing:
-            return  # the process ends, and the next one is told again
+            return  # the process ends, and the next one gets the order again
         before = self._kept.get(asked.publisher)
         if before is not None and not before.stop.is_set():
             if before.asked.uid == asked.uid:
@@ -86,7 +86,7 @@ class SharedStreams:
         kept.task.add_done_callback(self._tasks.discard)
 
     def stop(self, asked: StopServing) -> None:
-        """Stop one in order; `say` learns when it has."""
+        """Stop a publisher in an orderly way; calls `say` when it has stopped."""
         kept = self._kept.get(asked.publisher)
         if kept is None or kept.asked.uid != asked.uid:
             self._say(asked.publisher, asked.uid, "stopped", "")
@@ -94,7 +94,7 @@ class SharedStreams:
             kept.stop.set()
 
     async def close(self) -> None:
-        """Stop all in order."""
+        """Stop all publishers in an orderly way."""
         self._closing = True
         for kept in self._kept.values():
             kept.stop.set()
@@ -112,7 +112,7 @@ class SharedStreams:
                 served, reason = await self._once(asked, kept.stop)
                 if kept.stop.is_set():
                     return
-                if reason is None:  # the stream was deleted: who gives the orders will say so too
+                if reason is None:  # the stream was deleted: an order to stop will follow
                     await kept.stop.wait()
                     return
                 if served is not None and loop.time() - served >= pace.restart_reset:
@@ -129,7 +129,7 @@ class SharedStreams:
             self._say(asked.publisher, asked.uid, "stopped", "")
 
     async def _once(self, asked: Serve, stop: asyncio.Event) -> tuple[float | None, str | None]:
-        """Serve once; returns since when it was served, None for never, and why it ended, None for a deleted stream."""
+        """Serve once. Returns since when clients were served (None: never), and why it ended (None: stream deleted)."""
         since: float | None = None
         turn = await self._starts.take()
         if stop.is_set():
@@ -148,7 +148,7 @@ class SharedStreams:
             with turn:
                 ended = await self._run(asked, may_stop, ready)
             return since, (ended.reason or f"ended with status {ended.code}") if ended.code else None
-        except StreamGone as error:  # before it began
+        except StreamGone as error:  # before it started
             logger.info("not begun: %s", error)
             return since, None
         except EpochalError as error:

@@ -15,8 +15,8 @@ from epochal.protocol import messages as m
 from epochal.protocol.wire import APART_BYTES, MAX_PAYLOAD, Frames, decode, encode
 from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
+from epochal_publisher.sockets.served import ServedSegment, WrittenSegment
 
 logger = logging.getLogger("epochal.publisher")
 
@@ -125,7 +125,7 @@ class Requests:
 
     router: Router
 
-    def __init__(self, segments: Mapping[str, HostedSegment]) -> None:
+    def __init__(self, segments: Mapping[str, ServedSegment]) -> None:
         self._segments = segments
 
     def handle(self, peer: bytes, message: m.Message, now: float) -> None:
@@ -161,7 +161,7 @@ class Ingest:
 
     router: Router
 
-    def __init__(self, segments: Mapping[str, HostedSegment]) -> None:
+    def __init__(self, segments: Mapping[str, WrittenSegment]) -> None:
         self._segments = segments
         self.draining = False
 

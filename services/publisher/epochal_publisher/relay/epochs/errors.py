@@ -5,7 +5,7 @@ from aiohttp import web
 from epochal.errors import EpochalError, EpochTooLarge, HistoryTruncated, StreamGone, StreamNotFound, Unavailable
 from epochal.service import problems
 from epochal.service.errors import InvalidRequest, Overloaded
-from epochal_publisher.http.errors import NotAcceptable
+from epochal_publisher.errors import NotAcceptable
 from epochal_publisher.http.reader_places import TooManyOfAddress
 
 

@@ -1,4 +1,4 @@
-"""A writer whose publishers do not answer: says on standard error for what it waits, and ends the wait in time."""
+"""Watches a writer whose publishers may not answer: says why on standard error, and ends the wait in time."""
 
 import asyncio
 import contextlib
@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 import epochal
-from epochal.catalog_api.verdicts import unacknowledged_because
+from epochal.cli.connections import open_catalog
+from epochal.cli.io.output import show_some
 from epochal.cli.io.terminal import note
-from epochal.cli.options import open_catalog
 from epochal.errors import EpochalError, TimedOut
 from epochal.transport.shutdown import ended
+from epochal.verdicts import unacknowledged_because
 
 SAY_AFTER = 3.0
-"""Seconds without an answer after which a command says for what it waits."""
+"""Seconds without an answer after which a command says what it waits for."""
 LOOK_EVERY = 0.25
-"""Seconds between two looks at the writer."""
+"""Seconds between checks of the writer."""
 STOOD_STILL = 1.0
-"""Seconds between two looks above which this process itself stood still: answers may wait that it has not read."""
+"""A longer pause between checks means that this process was stopped, and may not have read answers yet."""
 LEAST_PATIENCE = 1.0
 """Seconds for an answer, however short --timeout is: publishers write to disks and may be far away."""
-MOST_SAID = 3
 
 
 @contextlib.asynccontextmanager
@@ -43,16 +43,16 @@ class Unanswered(Protocol):
 
     @property
     def unanswered(self) -> tuple[int, ...] | None:
-        """What changes with every answer, while something waits for one; else None."""
+        """A value that changes with every answer; None while nothing waits for one."""
 
     def fail(self, error: EpochalError) -> None:
-        """End it: its calls raise `error`."""
+        """End the session: its calls raise `error`."""
 
 
 async def watched(session: Unanswered, stream: str, because: Callable[[], Awaitable[str]], patience: float) -> None:
     """Fail the session `patience` seconds after the last answer, and say why, which `because` finds out.
 
-    Time in which this process stood still does not count.
+    Time in which this process was stopped does not count.
     """
     loop = asyncio.get_running_loop()
     before, since, asked, reason, looked = None, loop.time(), 0.0, "", loop.time()
@@ -76,7 +76,7 @@ async def watched(session: Unanswered, stream: str, because: Callable[[], Awaita
             looked = loop.time()
             if session.unanswered != state:
                 continue
-            if why != reason:  # not again because it lasts
+            if why != reason:  # only when it changes
                 note(f"waiting for the publishers of {stream}, at most {patience:g} s: {why}")
             reason = why
 
@@ -87,5 +87,4 @@ async def _why(stream: str, url: str | None) -> str:
             reasons = unacknowledged_because(await catalog.get(*stream.split("/")))
     except EpochalError as error:
         return f"the catalog cannot say why ({error})"
-    more = f"; and {len(reasons) - MOST_SAID} more" if len(reasons) > MOST_SAID else ""
-    return "; ".join(reasons[:MOST_SAID]) + more if reasons else "they do not answer, and the catalog knows no reason"
+    return show_some(reasons) if reasons else "they do not answer, and the catalog knows no reason"

@@ -9,7 +9,7 @@ BETWEEN_TURNS = 32
 
 
 class Ticking(Protocol):
-    """A stream, to which time passes in ticks."""
+    """A stream whose time passes in ticks."""
 
     def tick(self) -> None:
         """Let time pass."""
@@ -19,7 +19,7 @@ class Ticking(Protocol):
 class _Kept(NamedTuple):
     failed: "asyncio.Future[None]"
     context: Context
-    """That of the stream's own task, so that a line of the log which a tick writes names the stream."""
+    """The context of the stream's own task, so that log lines of a tick name the stream."""
 
 
 class Ticker:
@@ -42,7 +42,7 @@ class Ticker:
             del self._streams[stream]
 
     async def run(self) -> None:
-        """Tick for ever, whatever becomes of single streams."""
+        """Tick for ever, also when single streams fail."""
         while True:
             await asyncio.sleep(self._interval)
             for number, (stream, (failed, context)) in enumerate(list(self._streams.items()), 1):

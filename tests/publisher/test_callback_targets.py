@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from epochal_publisher.http.callback_targets import Targets
-from epochal_publisher.http.errors import WebhookTarget
+from epochal_publisher.callback_targets import Targets
+from epochal_publisher.errors import WebhookTarget
 
 ALLOWED = Targets.parse("hooks.example.org, *.example.com,10.1.0.0/16, 127.0.0.1,fd00::/8")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from yarl import URL
 
-from epochal_publisher.http.errors import WebhookTarget
+from epochal_publisher.errors import WebhookTarget
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

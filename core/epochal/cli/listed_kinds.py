@@ -20,22 +20,22 @@ _GROWING = ("AGE", "HELD BY")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of object. `path`: of the list of all; `columns` and, with `-o wide`, `more` make an object's row."""
+    """One kind of object. `path`: where all are listed; `columns`, and with `-o wide` also `more`, make a row."""
 
     name: str
     path: str
     columns: Sequence[tuple[str, Cell]]
     more: Sequence[tuple[str, Cell]]
     stream: Cell
-    """`namespace/name` of the stream that an object is of."""
+    """`namespace/name` of the object's stream."""
     key: Cell
-    """What names an object among its kind, for `-o name`."""
+    """The name of an object among its kind, for `-o name`."""
     nothing: str
-    """Said on standard error when there is none."""
+    """Printed on standard error when there is none."""
 
     @property
     def plural(self) -> str:
-        """How a list of them is called."""
+        """The kind in the plural."""
         return f"{self.name}s"
 
     def header(self, wide: bool) -> list[str]:
@@ -47,7 +47,7 @@ class Kind:
         return [cell(item) for _, cell in self._shown(wide)]
 
     def state(self, item: Document) -> list[str]:
-        """What makes an object worth a new row when it changes: all but what grows by itself."""
+        """The cells whose change gives an object a new row under --watch: all but ages and durations."""
         return [cell(item) for title, cell in self._shown(True) if title not in _GROWING]
 
     def _shown(self, wide: bool) -> list[tuple[str, Cell]]:
@@ -59,7 +59,7 @@ def _field(name: str) -> Cell:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list | dict):  # of a dict its keys: a publisher's segments, by incarnation
+    if isinstance(value, list | dict):  # a dict shows its keys: the segments of a publisher
         return ",".join(map(_text, value)) or "-"
     return "-" if value is None or value == "" else str(value)
 
@@ -89,7 +89,7 @@ def _ready(item: Document) -> str:
 
 
 def stream_frontier(item: Document) -> str:
-    """The stream's lower frontier: that of its open segments together."""
+    """The stream's lower frontier, merged over its open segments."""
     return show_frontier(merge_frontiers(_times(each["lower"]) for each in item["segments"] if each["state"] == "open"))
 
 
@@ -145,7 +145,7 @@ STREAMS = Kind(
 
 
 def lease_state(item: Document) -> str:
-    """What became of a publisher's registration."""
+    """The state of a publisher's lease."""
     if item.get("superseded"):
         return "superseded"
     if not item.get("live", True):
@@ -197,7 +197,7 @@ def _lower(item: Document) -> str:
 
 
 def _lag(item: Document) -> str:
-    """The complete epochs that wait for the program, and for how long something has waited."""
+    """How many complete epochs wait for the program, and for how long something has waited."""
     counters = item.get("counters") or {}
     epochs, seconds = counters.get("waiting_epochs"), counters.get("waiting_seconds")
     if epochs is None or seconds is None:  # a client of an earlier version does not report it
@@ -215,7 +215,7 @@ def _received(item: Document) -> str:
 
 
 def _share_of_received(name: str) -> Cell:
-    """What share of the bytes that were sent to a reader these are; a client of an earlier version does not say."""
+    """A counter of bytes as a share of all received bytes; clients of earlier versions do not report it."""
 
     def cell(item: Document) -> str:
         counters = item.get("counters") or {}
@@ -252,17 +252,17 @@ SUBSCRIPTIONS = Kind(
 
 
 def relay_load(item: Document) -> str:
-    """Its subscribers, of those that it takes at most."""
+    """The subscribers of a relay, and how many it takes at most."""
     return f"{item['load']}/{item['capacity']}"
 
 
 def relay_lag(item: Document) -> str:
-    """How far it is behind its upstream."""
+    """How far a relay is behind its upstream."""
     return "-" if item.get("lag") is None else show_seconds(item["lag"])
 
 
 def relay_path(item: Document) -> str:
-    """The relays between it and the publishers."""
+    """The relays between a relay and the publishers."""
     return ",".join(item.get("path") or ()) or "direct"
 
 
@@ -299,7 +299,7 @@ def find_kind(word: str) -> Kind | None:
 
 
 def similar_kind(word: str) -> Kind | None:
-    """The kind that somebody may have meant: one that begins so, else one that is spelt nearly so."""
+    """The kind that the user may have meant: one that begins with the word, else one with a similar spelling."""
     begun = [kind for kind in KINDS if len(word) > 1 and kind.name.startswith(word.removesuffix("s"))]
     close = [kind for kind in KINDS if get_close_matches(word, [kind.name, kind.plural], 1)]
     return next(iter([*begun, *close]), None)
