@@ -4,7 +4,7 @@ Run as `python tools/component_lock.py COMPONENT...`, at the root of the reposit
 the library and of each extra that is named. `core` means the library alone, `build` what builds packages, and
 `compiler` what compiles the protocol beside that.
 
-The Dockerfiles run it, so that an image has exactly the versions that were tested, and nothing that its component does
+The Dockerfile runs it, so that an image has exactly the versions that were tested, and nothing that its component does
 not import. It needs the standard library only, because it runs where nothing is installed yet.
 """
 

@@ -1,1 +1,1 @@
-"""The operator: makes the streams that are declared in a Kubernetes cluster run there."""
+"""The operator: runs the streams that are declared in a Kubernetes cluster."""

@@ -1,8 +1,10 @@
-"""The command `epochal-operator`, and the operator as a whole: its parts started and stopped in their order.
+"""The command `epochal-operator`: starts and stops the parts of the operator in order.
 
-Nothing is watched or written before the lease is held, and all ends when it is lost: another operator acts by then.
+Nothing is watched or written before the lease is held. When the lease is lost, or the watches end, the process ends,
+and Kubernetes starts it again. No part of it is ever restarted within a process: this needs no code, as the operator
+may be killed between any two writes anyway.
 
-Exit codes: those of every service; 3 when the lease was lost to another operator.
+Exit codes: those of every service; 3 when the lease was lost to another operator; 4 when the watches have ended.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
 from epochal_operator.catalog_sync import CatalogSync, catalog_client
 from epochal_operator.controller import Controller
-from epochal_operator.handlers import watch
+from epochal_operator.handlers import WatchEnded, Watches
 from epochal_operator.lease import Leadership, LeaseLost
 from epochal_operator.ownership import Claims, release_all
 from epochal_operator.reconciler import Reconciler
@@ -37,6 +39,7 @@ from epochal_operator.settings import OperatorSettings, own_operator
 from epochal_operator.telemetry import OperatorTelemetry, Web, write_json
 
 EXIT_LEASE_LOST = 3
+EXIT_WATCH_ENDED = 4
 
 logger = logging.getLogger("epochal.operator")
 
@@ -99,12 +102,14 @@ async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:
     if settings.log_format == "json":
         write_json()
     logging.getLogger().setLevel(settings.log_level.upper())
-    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # `handlers` reports what matters
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # `handlers` logs what matters
     return await operate(settings, stop, lambda what: print(f"ready {what}", flush=True))
 
 
 async def operate(settings: OperatorSettings, stop: asyncio.Event, ready: Callable[[str], None]) -> int:
-    """Run until `stop` is set or the lease is lost; returns the exit code. `ready` is called once it acts.
+    """Run until `stop` is set, the lease is lost or the watches end; returns the exit code.
+
+    `ready` is called once the lease is held.
 
     Raises `ConfigError` and `Unavailable` when it cannot start.
     """
@@ -121,11 +126,13 @@ async def operate(settings: OperatorSettings, stop: asyncio.Event, ready: Callab
             return controller.synced or not leadership.held
 
         await stack.enter_async_context(Web(settings, telemetry, lambda: controller.healthy, synced_or_standing_by))
-        stack.push_async_callback(leadership.release)  # a stop may come just when it was acquired
+        watches = Watches(settings, controller, api.access)
+        stack.push_async_callback(watches.end)
+        stack.push_async_callback(leadership.release)  # before it is acquired: a stop may come in the next moment
         if not await _unless(stop, leadership.acquire()):
             return 0
         ready(f"lease={settings.lease_namespace}/{settings.lease_name}")
-        return await _act(settings, api, controller, leadership, stop)
+        return await _act(settings, controller, watches, leadership, stop)
 
 
 def _controller(
@@ -156,16 +163,16 @@ def _controller(
 
 
 async def _act(
-    settings: OperatorSettings, api: ThrottledApi, controller: Controller, leadership: Leadership, stop: asyncio.Event
+    settings: OperatorSettings, controller: Controller, watches: Watches, leadership: Leadership, stop: asyncio.Event
 ) -> int:
-    """Everything at once, until one of it ends."""
+    """Run all parts until one of them ends; returns the exit code."""
     listing = asyncio.create_task(controller.resync_forever(), name="resync")
     keeping = asyncio.create_task(leadership.keep(), name="lease")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     tasks: list[asyncio.Task[Any]] = [listing, keeping, stopping]
     try:
         running: list[Coroutine[Any, Any, Any]] = [
-            watch(settings, controller, api.access, stop),
+            watches.watch(stop),
             controller.sweep_forever(),
         ]
         running += [controller.work() for _ in range(settings.workers)]
@@ -173,9 +180,9 @@ async def _act(
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # a bug ends the process; Kubernetes starts it again
-    except LeaseLost as error:
+    except (LeaseLost, WatchEnded) as error:
         logger.error("stopping: %s", error)
-        return EXIT_LEASE_LOST
+        return EXIT_LEASE_LOST if isinstance(error, LeaseLost) else EXIT_WATCH_ENDED
     finally:
         for task in tasks:
             task.cancel()

@@ -1,7 +1,7 @@
-"""Carries out what is planned for a stream or a relay, and finds out what is otherwise than known.
+"""Carries out the actions of a plan, for streams and relays alike.
 
-Separate from the reconcilers because both do it in the same way: what Kubernetes refuses stops only what needs it, and
-what has changed meanwhile is looked at, and planned with, again.
+If Kubernetes refuses an action, only the actions that depend on it are skipped. If an object turns out to differ from
+what the cache has, it is read again, and a new plan is made.
 """
 
 import logging
@@ -22,49 +22,50 @@ from epochal_operator.reporter import Reporter
 logger = logging.getLogger("epochal.operator")
 
 _TRIES = 5
-"""Looks after conflicts before the stream is left to a later one."""
+"""Plans in one reconcile, after conflicts, before the stream is left to a later reconcile."""
 _PAUSE_FIRST, _PAUSE_LAST = 0.2, 1.6
-"""Seconds between them, at most."""
+"""The longest pause before the second plan, and before any plan, in seconds."""
 _BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
-"""What is made once and not changed afterwards; the others are applied, so that their fields have one manager."""
+"""Kinds that are created by POST, because they hardly change later. Others are applied, so that one manager has their
+fields."""
 
 _MOST_ALIKE = 8
-"""So many refusals of one kind are enough for one look: a quota refuses a thousand pods one by one."""
+"""Refusals of the same action for the same kind before the rest is skipped: a quota refuses each pod separately."""
 _SHOWN = 3
 
 
 class _Outcome(Enum):
-    """What became of one action."""
+    """The result of one action."""
 
     DONE = "done"
     SAME = "same"
-    """All was so already, for Kubernetes: it writes some values in another way, or something else changes them back."""
+    """Nothing changed: Kubernetes writes a value in another form, or another program changes it back each time."""
     OTHERWISE = "otherwise"
-    """There is something else than was known."""
+    """The object on the cluster is not the one in the cache."""
 
 
 class OutOfDate(Exception):
-    """What was known is old; what there is now is known by now, and the next look sees it."""
+    """The cache was out of date. It has been updated, so the next reconcile sees the present state."""
 
 
 @dataclass(slots=True)
 class Refusals:
-    """The actions that were refused, with the API server's words, and those that met something else than was known."""
+    """The actions that were refused, with the API server's messages, and those that found another object."""
 
     refused: list[tuple[ClusterAction, str]] = field(default_factory=list)
     otherwise: list[ClusterAction] = field(default_factory=list)
 
     def add(self, action: ClusterAction, message: str) -> None:
-        """This one was refused."""
+        """Note that this action was refused."""
         self.refused.append((action, message))
 
     def stop(self, action: ClusterAction) -> bool:
-        """Whether this one is to wait: it needs what could not be made, or enough of its like were refused."""
+        """Whether to skip this action: it needs an object that could not be created, or many like it were refused."""
         alike = sum(_like(other) == _like(action) for other, _ in self.refused)
         return alike >= _MOST_ALIKE or any(_needs(action.item, item) for item in self._unmade())
 
     def message(self) -> str:
-        """What was said, for the status."""
+        """The messages as one text, for the status."""
         messages = list(dict.fromkeys(message for _, message in self.refused))
         more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
         return "; ".join(messages[:_SHOWN]) + more
@@ -76,7 +77,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """Creates, changes and deletes objects, and keeps what is known of them up to date."""
+    """Creates, changes and deletes objects, and updates the cache with the results."""
 
     api: ThrottledApi
     cache: Cache
@@ -85,10 +86,10 @@ class Actions:
     async def carry_out(
         self, of: Object, plan: Callable[[], ClusterPlan], check: Callable[[], Awaitable[None]]
     ) -> tuple[ClusterPlan, Refusals]:
-        """Plan and do it, again where something was otherwise than known. `check` is awaited before the first action.
+        """Plan and act; repeat where the cluster differs from the cache. `check` is awaited before the first action.
 
-        Of the plan that is returned the actions were done, and changed something; what Kubernetes refused is beside it.
-        Events are posted to the object `of`. Raises `OutOfDate`, `ApiError`, and what `check` raises.
+        Returns the last plan, with only those actions that changed something, and the refusals. Events are about the
+        object `of`. Raises `OutOfDate`, `ApiError`, and what `check` raises.
         """
         backoff = Backoff(_PAUSE_FIRST, _PAUSE_LAST, jitter=1)
         for tried in range(_TRIES):
@@ -107,7 +108,7 @@ class Actions:
     async def _act_on_all(
         self, of: Object, actions: Sequence[ClusterAction]
     ) -> tuple[tuple[ClusterAction, ...], Refusals]:
-        """What was done, and what was refused or met something unknown. That stops nothing that does not need it."""
+        """Carry out all actions except those that depend on a failed one; returns the done and the failed ones."""
         done: list[ClusterAction] = []
         refusals = Refusals()
         for action in actions:
@@ -127,14 +128,16 @@ class Actions:
         return tuple(done), refusals
 
     async def _report(self, of: Object, action: ClusterAction) -> None:
-        """One line of the log and one event: what was done to what, and why."""
+        """Log the action with its reason, and post it as an event."""
         name = f"{action.item['kind']} {action.item['metadata']['name']}"
         whose = "{namespace}/{name}".format_map(of["metadata"])
         logger.info("%s: %s %s: %s", whose, action.reason, name, action.why)
         await self.reporter.event(of, News(action.reason, f"{name}: {action.why}", is_warning=False))
 
     async def _act(self, action: ClusterAction) -> _Outcome:
-        """Do one thing. Raises `ApiError` for refusals, unless there is something else than was known."""
+        """Carry out one action. Raises `ApiError` for a refusal."""
+        # 404 and 409 mean that the object is not the one in the cache. Only for a creation is 404 a refusal: the
+        # namespace, or the kind, does not exist.
         try:
             match action:
                 case Create(item):
@@ -175,11 +178,12 @@ class Actions:
             self.cache.put(left)
 
     async def refresh(self, item: Object) -> Object | None:
-        """Ask the API server how an object is, and know it from now on."""
+        """Read an object from the API server into the cache; returns it, or None if it does not exist."""
         metadata = item["metadata"]
         known, requested = self.cache.find(item), self.cache.dropped
         found = await self.api.get(item["kind"], metadata["namespace"], metadata["name"])
-        # What became known while this was asked for may be newer than the answer, and is left.
+        # An object that came into the cache during the request may be newer than the answer, and stays. Only the object
+        # that was there before is dropped.
         if known is not None and (found is None or found["metadata"]["uid"] != known["metadata"]["uid"]):
             self.cache.drop(known)
         if found is not None:
@@ -192,7 +196,7 @@ def _like(action: ClusterAction) -> tuple[type, str]:
 
 
 def _needs(item: Object, unmade: Object) -> bool:
-    """A pod needs its own volumes, and whatever else there is for all pods."""
+    """Whether `item` depends on `unmade`: a pod needs its own volume claims, and all objects that are not claims."""
     if item["kind"] != "Pod" or unmade["kind"] == "Pod":
         return False
     return unmade["kind"] != "PersistentVolumeClaim" or unmade["metadata"]["name"] in claims_of(item)

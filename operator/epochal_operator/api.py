@@ -1,7 +1,7 @@
 """The operator's requests to the Kubernetes API: counted, refused without the lease, and slowed while it is in trouble.
 
-An API server that answers 429 or 5xx, or nothing, gets at most one request a second, by one request at a time, and not
-before the `Retry-After` that it sent; the first good answer ends that.
+After an answer of 429 or 5xx, or none at all, requests are sent one at a time, at most one a second, and not before the
+`Retry-After` has passed. The first good answer ends this.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ CHILDREN = tuple(
         "NetworkPolicy",
     )
 )
-"""The kinds of objects that streams and relays have."""
+"""The kinds of the objects that belong to streams and relays."""
 FIRST, LAST = 1.0, 20.0
-"""Seconds between requests, from the first failure on."""
+"""Seconds between requests after the first failure, and the most after several."""
 _CONNECTIONS = 64
 
 
 class Throttle:
-    """Whether the API server is in trouble, and whose turn it is meanwhile."""
+    """Slows requests down while the API server is in trouble."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -44,23 +44,23 @@ class Throttle:
 
     @property
     def is_on(self) -> bool:
-        """Whether the last answer was a failure of the API server."""
+        """Whether the API server is in trouble: its last answer was a failure."""
         return self._pause > 0
 
     def failed(self, retry_after: float) -> None:
-        """The API server failed; `retry_after`: the seconds that it wants us to wait."""
+        """Note a failure. `retry_after`: the seconds to wait that the API server asked for, or 0."""
         now = self._clock()
         if now >= self._not_before:  # requests that fail together count once
             self._pause = min(max(self._pause * 2, FIRST), LAST)
         self._not_before = max(self._not_before, now + max(self._pause, retry_after))
 
     def answered(self) -> None:
-        """The API server answers again."""
+        """Note a good answer: requests are not slowed down any more."""
         self._pause = 0.0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until a request may be made; without trouble at once, and beside others."""
+        """Wait until a request may be sent: no wait without trouble, else one after the other."""
         if not self.is_on:
             yield
             return
@@ -86,7 +86,7 @@ class ThrottledApi(Api):
         self.may_write = may_write
         self.throttle = Throttle()
         self.requests: dict[tuple[str, str], int] = {}
-        """How many there were, by method and outcome."""
+        """The number of requests by method and outcome."""
 
     async def request(
         self,
@@ -97,7 +97,7 @@ class ThrottledApi(Api):
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Any:
-        """One request, when its turn comes."""
+        """Send one request when its turn comes; see `Api.request`."""
         async with self.throttle.turn():
             if method != "GET":
                 self.may_write()

@@ -1,7 +1,7 @@
-"""What the operator knows of the cluster's objects: from watches, from lists, and from what it wrote itself.
+"""The operator's copy of the cluster's objects, from watches, from lists, and from its own writes.
 
-Events come late, twice or not at all: an older version never replaces
-a newer one of the same object, an object that was seen to go does not come back, and a list corrects all of that.
+Events can come late, twice or not at all. So an older version never replaces a newer version of the same object, a
+deleted object does not come back through a late event, and each list corrects what events have missed.
 """
 
 from collections import OrderedDict, defaultdict
@@ -17,7 +17,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RelayPlace:
-    """Namespace and name of a Relay; a stream may be called the same."""
+    """Namespace and name of a Relay. A type of its own, as a stream may have the same name."""
 
     namespace: str
     name: str
@@ -27,33 +27,34 @@ class RelayPlace:
 
 
 _GONE = 10_000
-"""Uids remembered of objects that are gone: late events of them come within seconds."""
+"""How many uids of deleted objects are remembered: late events about them come within seconds."""
 
 
 def version(item: Object) -> int:
-    """A number that grows with each change of an object; Kubernetes compares its versions so too."""
+    """The resource version as a number, which grows with each change; Kubernetes itself compares versions like this."""
     text = item["metadata"]["resourceVersion"]
     return int(text) if text.isdigit() else 0
 
 
 class Cache:
-    """The streams, the relays and what belongs to both, by name."""
+    """The streams, the relays and the objects that belong to them, by name."""
 
     def __init__(self) -> None:
         self.streams: dict[Place, Object] = {}
         self._children: defaultdict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
         self._labelled: defaultdict[Place | RelayPlace, dict[tuple[str, str], Object]] = defaultdict(dict)
-        """The children once more, by the stream or the relay in their label."""
+        """The same children, by the stream or relay in their label."""
         self._gone: OrderedDict[str, int] = OrderedDict()
-        """uid of what is gone -> what `dropped` was then."""
+        """The uid of a deleted object -> the value of `dropped` at its deletion."""
         self.dropped = 0
-        """How often something was dropped so far."""
+        """Counts deletions, as a clock: whether a request was sent before or after one."""
 
     def put(self, item: Object, requested: int | None = None) -> bool:
-        """Take an object over; returns whether it is news.
+        """Add an object, or its new version; returns whether that changed the cache.
 
-        `requested`: the value of `dropped` when this object, or a list that has it, was requested. The answer overrules
-        what was said before: lists and watches select by label, so to them an object without its label looks deleted.
+        `requested`: the value of `dropped` when the request for this object, or for a list with it, was sent. An answer
+        to a later request overrules a deletion: watches and lists select by label, so an object whose label was removed
+        looks deleted to them, although it exists.
         """
         metadata = item["metadata"]
         gone = self._gone.get(metadata["uid"])
@@ -66,7 +67,7 @@ class Cache:
         if known is not None:
             same = known["metadata"]["uid"] == metadata["uid"]
             if version(known) > version(item) or (same and version(known) == version(item)):
-                return False  # an older one, also of an object of this name that was there before
+                return False  # an older version, perhaps of an earlier object of the same name
             self._unlabel(known)
         home[name] = item
         if place := labelled_for(item):
@@ -74,7 +75,7 @@ class Cache:
         return True
 
     def drop(self, item: Object) -> bool:
-        """This object is gone; returns whether it was known."""
+        """Remove a deleted object, and remember its uid; returns whether it was in the cache."""
         uid = item["metadata"]["uid"]
         self.dropped += 1
         self._gone[uid] = self.dropped
@@ -89,9 +90,10 @@ class Cache:
     def replace(
         self, kind: str, namespaces: Collection[str], items: Iterable[Object], listed: int, requested: int | None = None
     ) -> list[Object]:
-        """Take a list over that is of version `listed`: what is older and not in it is gone. Returns what is news.
+        """Replace the objects of a kind by a list of version `listed`; returns the objects that this changed.
 
-        `namespaces`: those that were listed; none are all. `requested`: as of `put`.
+        An object that is not in the list is deleted, unless it is newer than the list. `namespaces`: those that were
+        listed; empty means all. `requested`: as for `put`.
         """
         found = list(items)
         news = [item for item in found if self.put(item, requested)]
@@ -105,11 +107,11 @@ class Cache:
         return news
 
     def children(self, namespace: str, stream: str, named: Collection[tuple[str, str]]) -> list[Object]:
-        """What has the stream's label, and whatever else has one of these kinds and names."""
+        """The objects with the stream's label, and the other objects with one of these kinds and names."""
         return self._belonging((namespace, stream), namespace, named)
 
     def children_of_relay(self, place: RelayPlace, named: Collection[tuple[str, str]]) -> list[Object]:
-        """What has the relay's label, and whatever else has one of these kinds and names."""
+        """The objects with the relay's label, and the other objects with one of these kinds and names."""
         return self._belonging(place, place.namespace, named)
 
     def _belonging(self, to: Place | RelayPlace, namespace: str, named: Collection[tuple[str, str]]) -> list[Object]:
@@ -127,7 +129,7 @@ class Cache:
         return [item for home in homes for (kind, _), item in home.items() if kind == "Relay"]
 
     def find(self, item: Object) -> Object | None:
-        """The object of this kind, namespace and name."""
+        """The object in the cache with the kind, namespace and name of `item`."""
         home, name = self._home(item)
         return home.get(name)
 
@@ -151,7 +153,7 @@ class Cache:
 
 
 def labelled_for(item: Object) -> Place | RelayPlace | None:
-    """To what an object belongs by its label; a Stream belongs to nothing."""
+    """The stream or relay that an object belongs to, by its label; None for a Stream."""
     if item["kind"] == "Stream":
         return None
     namespace, labels = item["metadata"]["namespace"], item["metadata"].get("labels", {})

@@ -1,7 +1,7 @@
-"""Streams at the catalog: declared for their Kubernetes objects, and taken back with them.
+"""Keeps the catalog's streams in step with the Stream objects: declares them, and deletes them with their objects.
 
-Which object a stream at the catalog belongs to is in an annotation, the uid of the object: names are used again, uids
-are not (S26). The catalog may be away while the cluster is not.
+An annotation of the catalog's stream has the uid of its object: names are used again, uids are not (S26). The catalog
+may be unreachable while the cluster is not; then a reconcile goes on with what the status last said.
 """
 
 import logging
@@ -24,20 +24,20 @@ RelayName = tuple[str, str, str]
 """Namespace, stream, and the name that the relays share."""
 Confirm = Callable[[], Awaitable[None]]
 _NOT_OURS = ("kubectl.kubernetes.io/", OPERATOR)
-"""Annotations that begin so say nothing about the stream: kubectl's holds it a second time."""
+"""Prefixes of annotations that do not belong to the stream; kubectl's contains the whole manifest again."""
 
 
 class Concerns(NamedTuple):
-    """What the publishers of a stream report that people should know, in the order in which it is shown."""
+    """Problems that the publishers of a stream report, in the order in which the status shows them."""
 
     lost_writers: tuple[str, ...] = ()
-    """Ids of the writers that were lost and are waited for (E46)."""
+    """Ids of lost writers for which epochs wait (E46)."""
     lost_epochs: tuple[str, ...] = ()
-    """Which epochs are aborted with a lost memory, and not past: in words, by segment (E11)."""
+    """The open epochs that were lost with a publisher's memory, as one text for each segment (E11 horizon)."""
     waiting_segments: tuple[str, ...] = ()
-    """Segments of which appends have waited for the catalog for too long (E11)."""
+    """Segments whose appends have waited for the catalog for too long (E11 horizon)."""
     full_disks: tuple[str, ...] = ()
-    """Segments whose logs cannot be written, for the disk is full: in words (E10)."""
+    """Segments whose logs cannot be written because the disk is full, each with the reason (E10)."""
 
 
 NO_CONCERNS = Concerns()
@@ -45,18 +45,18 @@ NO_CONCERNS = Concerns()
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStream:
-    """A stream as the catalog has it, or what is known of it while the catalog is away."""
+    """A stream as the catalog has it, or what the status says of it while the catalog is unreachable."""
 
     uid: str
     segments: tuple[str, ...]
     frontier: str | None = None
     trouble: str = ""
-    """Why the catalog did not answer."""
+    """Why the catalog did not answer; empty if it did."""
     concerns: Concerns = NO_CONCERNS
 
 
 def manifest_of(stream: Object) -> StreamManifest:
-    """The manifest in an object, marked as this object's. Raises `ManifestError`."""
+    """The manifest in a Stream object, with the object's uid as an annotation. Raises `ManifestError`."""
     metadata = stream["metadata"]
     annotations = {
         name: value for name, value in metadata.get("annotations", {}).items() if not name.startswith(_NOT_OURS)
@@ -76,24 +76,24 @@ def manifest_of(stream: Object) -> StreamManifest:
 
 
 def object_uid(found: StreamInfo) -> str:
-    """Of which object a stream at the catalog is; empty for one that was declared by hand."""
+    """The uid of the object that a stream at the catalog belongs to; empty if it was not declared by an operator."""
     annotations = found.manifest.get("metadata", {}).get("annotations", {})
     return str(annotations.get(OBJECT_UID, ""))
 
 
 class CatalogSync:
-    """The calls to the catalog for streams. `may_write` is called before each write; what it raises is raised."""
+    """The operator's calls to the catalog. `may_write` is called before each write, and may raise to prevent it."""
 
     def __init__(self, catalog: CatalogClient, may_write: Callable[[], None]) -> None:
         self._catalog = catalog
         self._may_write = may_write
 
     async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> DeclaredStream:
-        """Have the stream declared so; an older one of its name goes first.
+        """Declare the stream at the catalog, after deleting an older stream of the same name.
 
-        `known_uid`: its uid as the catalog last reported it. `confirm` is awaited before anything is written: an old
-        look at an object must not delete the stream of a newer one. Raises `ManifestError` for what the catalog
-        refuses, and what `confirm` raises.
+        `known_uid`: the uid from the status, for the case that the catalog is unreachable. `confirm` is awaited before
+        anything is written, and raises if the object has changed: an outdated object must not delete the stream of a
+        newer one. Raises `ManifestError` if the catalog refuses the manifest, and what `confirm` raises.
         """
         try:
             found = await self._declared(manifest, confirm)
@@ -115,12 +115,12 @@ class CatalogSync:
         return found
 
     async def withdraw(self, namespace: str, name: str, uid: str) -> None:
-        """Delete the stream of the object with this uid, if it is there. Raises `Unavailable`, `ProtocolError`."""
+        """Delete the stream of the object with this uid, if it exists. Raises `Unavailable`, `ProtocolError`."""
         if found := await self.find_declared(namespace, name, uid):
             await self._delete(found)
 
     async def find_declared(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
-        """The stream of the object with this uid, as it was last declared. Raises `Unavailable`, `ProtocolError`."""
+        """The stream of the object with this uid, as last declared. Raises `Unavailable`, `ProtocolError`."""
         found = await self._find(namespace, name)
         return found if found is not None and object_uid(found) == uid else None
 
@@ -139,13 +139,13 @@ class CatalogSync:
                 raise
 
     async def list(self) -> tuple[StreamInfo, ...]:
-        """All streams there. Raises what the catalog client raises."""
+        """All streams of the catalog. Raises what the catalog client raises."""
         return await self._catalog.list()
 
     async def relay_loads(self) -> dict[RelayName, int | None]:
-        """The subscribers of all relays by namespace, stream and name. Raises what the catalog client raises.
+        """The number of subscribers by namespace, stream and name of the relays. Raises what the catalog client raises.
 
-        None where the catalog has begun again, and not all relays of the name have reported since.
+        None for a name whose relays have not all reported since the catalog restarted.
         """
         loads: dict[RelayName, int | None] = {}
         for relay in await self._catalog.relays():
@@ -156,35 +156,35 @@ class CatalogSync:
         return loads
 
     async def collect(self, found: StreamInfo) -> None:
-        """Delete a stream whose object is gone: it was deleted while the catalog was away."""
+        """Delete a stream whose object was deleted while the catalog was unreachable."""
         logger.info("%s: its object is gone; deleting the stream %s", found.qualified, found.uid)
         await self._delete(found)
 
 
 def declared_of(found: StreamInfo) -> DeclaredStream:
-    """What is known of a stream, from the catalog's answer."""
+    """The catalog's answer as a `DeclaredStream`, with the open segments only."""
     segments = tuple(segment.id for segment in found.segments if segment.state == "open")
     return DeclaredStream(found.uid, segments, frontier_of(found), concerns=concerns_of(found))
 
 
 def catalog_client(url: str) -> CatalogClient:
-    """A client that tries once. Its errors end up in the status of streams: the advice is for those who read that."""
+    """A client that tries each call once. The status of streams shows its errors, with advice for those who read it."""
     advice = "see that the catalog's pod runs, and that the operator reaches it"
     return CatalogClient(url, patience=0.0, timeout=5.0, advice=advice)
 
 
 def frontier_of(found: StreamInfo) -> str | None:
-    """The stream's lower frontier as it is shown."""
+    """The stream's lower frontier as text for the status; None if unknown."""
     return frontier_text(segment.lower for segment in found.segments)
 
 
 def concerns_of(found: StreamInfo) -> Concerns:
-    """What the publishers of a stream reported last, as far as people should know it."""
+    """The problems among what the publishers of a stream last reported."""
     full = tuple(each.cause for each in full_disks(found))
     return Concerns(tuple(lost_writers(found)), tuple(lost_epochs(found)), tuple(waiting_segments(found)), full)
 
 
 def refused(error: ManifestError) -> str:
-    """What is wrong with a manifest, on one line."""
+    """The problems of a manifest on one line."""
     problems: Any = error.problems
     return "; ".join(map(str, problems)) or str(error).split("\n", 1)[0]

@@ -1,14 +1,13 @@
-"""What makes the operator look at a stream or a relay, and when: watches, lists, the catalog; a queue and workers.
+"""Decides when a stream or relay is reconciled: by watches, by lists and by the catalog, with a queue and workers.
 
-Each way is enough by itself to get there in the end; together they get there fast. A stream is in the queue at most
-once, and no two workers look at it at once.
+Each of the three would be enough in the end; together they are fast. A stream is in the queue at most once, and never
+with two workers at the same time.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from time import monotonic
 
 from epochal.backoff import Backoff
@@ -36,11 +35,11 @@ _UNDEFINED = (
     " (the chart does it with crds.enabled)"
 )
 _STUCK = 600.0
-"""Seconds after which a worker, or a resync, is taken to hang."""
+"""Seconds after which a worker or a resync counts as hanging."""
 
 
 class WorkQueue:
-    """Names in order of arrival. `first` and `last`: seconds between tries of one that fails, doubling."""
+    """Names in order of arrival. `first` and `last`: seconds between tries of a name that fails, doubling."""
 
     def __init__(self, first: float, last: float) -> None:
         self._first = first
@@ -52,13 +51,13 @@ class WorkQueue:
         self._failures: dict[Place | RelayPlace, Backoff] = {}
         self._news = asyncio.Event()
         self.running: dict[Place | RelayPlace, float] = {}
-        """Under way, since when."""
+        """The names with a worker, and since when."""
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def add(self, place: Place | RelayPlace, after: float = 0.0) -> None:
-        """Look at it, now or `after` seconds; sooner wins."""
+        """Have it reconciled, now or in `after` seconds; the sooner of two requests wins."""
         later = self._later.get(place)
         if after > 0:
             loop = asyncio.get_running_loop()
@@ -66,7 +65,7 @@ class WorkQueue:
                 if later is not None:
                     later.cancel()
                 self._later[place] = loop.call_later(after, self._due, place)
-        elif place in self.running:
+        elif place in self.running:  # what changed may come too late for the reconcile that runs
             self._again.add(place)
         elif place not in self._queued:
             self._queued.add(place)
@@ -74,7 +73,7 @@ class WorkQueue:
             self._news.set()
 
     async def get(self) -> Place | RelayPlace:
-        """The next one; call `done` with it."""
+        """Wait for the next name; the worker calls `done` with it afterwards."""
         while not self._ready:
             self._news.clear()
             await self._news.wait()
@@ -84,7 +83,7 @@ class WorkQueue:
         return place
 
     def done(self, place: Place | RelayPlace, *, failed: bool = False, after: float | None = None) -> None:
-        """It was looked at. One that failed is tried again; `after`: when to look again anyway."""
+        """Note that it was reconciled. A failed one is tried again; `after`: seconds to the next reconcile anyway."""
         del self.running[place]
         if failed:
             after = self._failures.setdefault(place, Backoff(self._first, self._last, jitter=0)).delay()
@@ -102,7 +101,7 @@ class WorkQueue:
 
 
 class Controller:
-    """The cache, the queue, and what moves them."""
+    """Fills the cache and the queue, and runs the workers."""
 
     def __init__(
         self,
@@ -122,19 +121,17 @@ class Controller:
         self._claims: Claims = reconciler.claims
         self.queue = WorkQueue(settings.retry_first, settings.retry_last)
         self.listed = asyncio.Event()
-        """Set once everything was listed."""
-        self._list_now = asyncio.Event()
-        self._listed_again = asyncio.Event()
+        """Set once everything has been listed."""
         self._unlisted = ""
-        """Why not everything could be listed when that was last tried."""
+        """Why the last list failed; empty if it did not."""
         self._concerns: dict[Place, Concerns] = {}
-        """Those of each stream, as the catalog last reported them (E11, E46)."""
+        """The concerns of each stream, as the catalog last reported them."""
         self._beat: float | None = None
-        """When everything was last listed, or was first going to be; None while another operator acts."""
+        """When the last list ended, or the first began; None while another operator acts."""
 
     @property
     def healthy(self) -> bool:
-        """Whether the work goes on, where it has begun: lists are made, and no look at a stream hangs."""
+        """Whether nothing hangs: lists are made, and no reconcile takes too long. True before the work begins."""
         now = monotonic()
         oldest = min(self.queue.running.values(), default=now)
         last = now if self._beat is None else self._beat
@@ -142,13 +139,13 @@ class Controller:
 
     @property
     def synced(self) -> bool:
-        """Whether everything was listed once."""
+        """Whether everything has been listed once."""
         return self.listed.is_set()
 
     # ---- watches ----
 
     def saw(self, kind: str, event_type: str | None, item: Object) -> None:
-        """An event of a watch."""
+        """Take an event of a watch."""
         self._telemetry.event(kind)
         item = {**item, "apiVersion": KINDS[kind].api_version, "kind": kind}
         news = self._cache.drop(item) if event_type == "DELETED" else self._cache.put(item)
@@ -156,7 +153,7 @@ class Controller:
             self._wake_all_of(item)
 
     def _wake_all_of(self, item: Object) -> None:
-        """Have everything looked at that an object matters for."""
+        """Queue all streams and relays that an object matters to."""
         for place in self._concerned(item):
             self._wake(place)
 
@@ -169,7 +166,7 @@ class Controller:
             yield from self._relays_of((namespace, name))
         elif item["kind"] == "Relay":
             yield RelayPlace(namespace, name)
-            if (namespace, name) in self._cache.streams:  # it may want this name, or have wanted it
+            if (namespace, name) in self._cache.streams:  # this may be the Relay of a stream's `spec.relays`
                 yield namespace, name
 
     def _relays_of(self, stream: Place) -> Iterator[RelayPlace]:
@@ -177,16 +174,16 @@ class Controller:
         return (place_of(relay) for relay in self._cache.relays(namespace) if relay["spec"].get("stream") == name)
 
     def _wake(self, place: Place | RelayPlace) -> None:
-        """Have a stream or a relay looked at; not a stream that is another operator's."""
+        """Queue a relay, or a stream that no other operator owns."""
         if isinstance(place, RelayPlace) or not self._claims.leaves(place):
             self.queue.add(place)
 
     # ---- lists ----
 
     async def resync(self) -> None:
-        """List everything again, and look at every stream and relay.
+        """List everything, and queue every stream and relay.
 
-        Raises `ApiError`: of one kind that cannot be listed only after all others were.
+        Raises `ApiError`. If a kind cannot be listed for a reason of its own, all others are listed first.
         """
         failed: ApiError | None = None
         for kind in (STREAM, RELAY, *CHILDREN):
@@ -222,11 +219,10 @@ class Controller:
                 self._wake_all_of(item)
 
     async def resync_forever(self) -> None:
-        """List everything again, every so often, and sooner while that fails or something waits for it."""
+        """List everything again and again, sooner after a failure."""
         backoff = Backoff(self._settings.retry_first, self._settings.retry_last, jitter=0)
         self._beat = monotonic()
         while True:
-            self._list_now.clear()
             try:
                 await self.resync()
             except ApiError as error:
@@ -234,22 +230,13 @@ class Controller:
                 wait = backoff.delay()
             else:
                 self._report("")
-                self._listed_again.set()
                 wait = self._settings.resync
                 backoff.reset()
             self._beat = monotonic()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait, self._settings.resync)):
-                    await self._list_now.wait()
-
-    async def list_again(self) -> None:
-        """Wait until everything was listed once more."""
-        self._listed_again.clear()
-        self._list_now.set()
-        await self._listed_again.wait()
+            await asyncio.sleep(min(wait, self._settings.resync))
 
     def _report(self, why: str) -> None:
-        """Say why not everything can be listed, or that it can again; once, and not at each try."""
+        """Log why something cannot be listed, or that it can be again; once for each reason."""
         if why and why != self._unlisted:
             logger.warning("the cluster's objects cannot be listed now: %s", why)
         elif self._unlisted and not why:
@@ -259,7 +246,7 @@ class Controller:
     # ---- the catalog ----
 
     async def sweep_forever(self) -> None:
-        """Compare with the catalog's streams, every so often: look at what moved, delete what has no object now."""
+        """Compare with the catalog's streams again and again."""
         away = False
         while True:
             try:
@@ -273,21 +260,24 @@ class Controller:
             await asyncio.sleep(self._settings.catalog_interval)
 
     async def sweep(self) -> None:
-        """Compare the catalog's streams with the cluster's. Raises `ApiError`, and what the catalog client raises."""
+        """Compare the catalog's streams with the cluster's: queue those that moved, delete those without an object.
+
+        Raises `ApiError`, and what the catalog client raises.
+        """
         try:
             found = await self._catalog_sync.list()
             self._look_at_what_moved(found)
             await self._count_subscribers()
         except EpochalError:
-            self._relays.listed(None)  # what is known of them is old
+            self._relays.listed(None)
             raise
-        for each in found:  # last: a stream that the catalog cannot delete now keeps nothing else from being done
+        for each in found:  # last, so that a stream that the catalog cannot delete now delays nothing else
             mine = not self._settings.namespaces or each.namespace in self._settings.namespaces
             if mine and object_uid(each) and not self._is_there(each) and await self._is_gone(each):
                 await self._catalog_sync.collect(each)
 
     async def _count_subscribers(self) -> None:
-        """Ask for the subscribers of relays where there are any, and look at these."""
+        """Read the subscribers of relays from the catalog, and queue the relays, if there are any."""
         relays = self._cache.relays()
         self._relays.listed(await self._catalog_sync.relay_loads() if relays else None)
         for relay in relays:
@@ -309,15 +299,15 @@ class Controller:
         return stream is not None and stream["metadata"]["uid"] == object_uid(each)
 
     async def _is_gone(self, each: StreamInfo) -> bool:
-        """Ask the API server itself: what is not known here may be new."""
+        """Whether the API server has no such object either: one that is not in the cache may be new."""
         found = await self._api.get("Stream", each.namespace, each.name)
         return found is None or found["metadata"]["uid"] != object_uid(each)
 
     # ---- work ----
 
     async def work(self) -> None:
-        """Look at one stream or relay after the other, for ever; several of these run at once. Raises `LeaseLost`."""
-        await self.listed.wait()  # before, everything would seem to be missing
+        """Reconcile one stream or relay after the other; one of several workers. Raises `LeaseLost`."""
+        await self.listed.wait()  # until then all objects would seem to be missing, and would be created
         while True:
             place = await self.queue.get()
             name = str(place) if isinstance(place, RelayPlace) else "/".join(place)
@@ -340,14 +330,17 @@ class Controller:
             logger.warning("%s: %s", name, error)
         except LeaseLost:
             raise
-        except Exception:  # a bug that one stream brings out must not keep the others from being looked after
+        except Exception:  # a bug that one stream triggers must not keep the other streams from being reconciled
             logger.exception("%s cannot be looked at", name)
         finally:
             self.queue.done(place, failed=look.outcome != "ok", after=after)
             self._telemetry.looked(look.outcome, monotonic() - started)
 
     async def _look_at_stream(self, place: Place) -> float | None:
-        """Its relays wait until it is claimed; what the look itself has written will be no news of a watch."""
+        """Reconcile a stream, and queue what waited for it: streams of the rollout, and relays until it is claimed.
+
+        The cache has the claim already, so no event of a watch would queue them.
+        """
         was_claimed = self._is_claimed(place)
         try:
             return await self._reconciler.reconcile(place)
@@ -364,5 +357,5 @@ class Controller:
 
 
 def place_of(relay: Object) -> RelayPlace:
-    """Where a Relay is."""
+    """Namespace and name of a Relay object."""
     return RelayPlace(relay["metadata"]["namespace"], relay["metadata"]["name"])

@@ -1,7 +1,7 @@
-"""The lease that makes one operator the acting one (coordination.k8s.io).
+"""The lease (coordination.k8s.io) by which only one operator acts at a time.
 
-Whether another's lease has lapsed is judged by one's own clock: by how long it has not been renewed while watched. The
-times written in it are another machine's, and do not count.
+Whether another operator's lease has lapsed is measured with the own clock: the time for which it was seen without a
+renewal. The times in the lease come from the clock of another machine, and are not used.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ logger = logging.getLogger("epochal.operator")
 
 
 class LeaseLost(Exception):
-    """Another operator may act by now; this one must not."""
+    """Another operator may act by now, so this one must not."""
 
 
 class Leadership:
-    """Acquire it, then `keep` it; `check` raises once it may be another's."""
+    """The operator's lease: `acquire` it, then `keep` it; `check` raises once another operator may have it."""
 
     def __init__(self, settings: OperatorSettings, api: ThrottledApi) -> None:
         self._api = api
@@ -34,16 +34,17 @@ class Leadership:
 
     @property
     def held(self) -> bool:
-        """Whether no one else can have it yet; a third of its time is left for clocks that differ and for writes."""
+        """Whether no other operator can have the lease yet."""
+        # A third of its duration is left for clocks that run at different speeds, and for writes in progress.
         return monotonic() - self._renewed < self._duration * 2 / 3
 
     def check(self) -> None:
-        """Raise `LeaseLost` unless it is held."""
+        """Raise `LeaseLost` unless the lease is held."""
         if not self.held:
             raise LeaseLost(f"the lease {'/'.join(self._place)} was not renewed in time; another operator may have it")
 
     async def acquire(self) -> None:
-        """Wait until it is ours."""
+        """Wait until this operator has the lease."""
         reported = False
         while True:
             try:
@@ -59,7 +60,7 @@ class Leadership:
             await asyncio.sleep(self._duration / 8)
 
     async def keep(self) -> None:
-        """Renew it for ever; raises `LeaseLost`."""
+        """Renew the lease again and again; raises `LeaseLost`."""
         while True:
             await asyncio.sleep(self._duration / 5)
             try:
@@ -70,7 +71,7 @@ class Leadership:
             self.check()
 
     async def release(self) -> None:
-        """Give it up, so that a successor need not wait; it does not matter if that fails."""
+        """Give the lease up, so that a successor need not wait. A failure is only logged: then it lapses."""
         if not self.held:
             return
         self._renewed = float("-inf")
@@ -82,8 +83,8 @@ class Leadership:
             logger.info("the lease was not given up, it will lapse: %s", error)
 
     async def _try(self) -> bool:
-        """Acquire or renew; returns whether it is ours. Raises `ApiError`."""
-        requested = monotonic()  # before the write: others count from it at the earliest
+        """Acquire or renew the lease; returns whether this operator has it. Raises `ApiError`."""
+        requested = monotonic()  # before the write, as other operators may count from that moment
         lease = await self._api.get("Lease", *self._place)
         if lease is not None and not self._may_take(lease["spec"]):
             return False

@@ -1,8 +1,8 @@
-"""Which operator looks after a stream: the one that has put its finalizer there, with its name in an annotation.
+"""Which operator owns a stream: the one that has added its finalizer, and its name as an annotation.
 
-A stream of another operator must not even be looked at: two operators with different catalogs would delete each other's
-publishers without end. `release` is for an uninstallation: the finalizer of an operator that is gone would keep the
-stream, and the namespace around it, for ever.
+A stream of another operator is left alone completely. Two operators with different catalogs would delete each other's
+publishers without end. `release` is for uninstalling: the finalizer of an operator that no longer runs would keep the
+stream, and its namespace, for ever.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PAUSE = 1.0
 
 
 def claimant(stream: Object) -> str:
-    """The name of the operator that looks after it; empty for none, and for one of a version that did not write it."""
+    """The name of the operator that owns a stream; empty if none does, or if an old version did not write its name."""
     metadata = stream["metadata"]
     if FINALIZER not in metadata.get("finalizers", ()):
         return ""
@@ -29,13 +29,13 @@ def claimant(stream: Object) -> str:
 
 
 def without_claim(stream: Object) -> Object:
-    """The change that lets a stream go."""
+    """The change that removes the operator's finalizer and name from a stream."""
     left = [name for name in stream["metadata"]["finalizers"] if name != FINALIZER]
     return {"metadata": {"finalizers": left, "annotations": {OPERATOR: None}}}
 
 
 class Claims:
-    """What this operator, of the name `own`, looks after of the streams in the cache."""
+    """Which streams of the cache belong to this operator, whose name is `own`."""
 
     def __init__(self, own: str, cache: Cache) -> None:
         self.own = own
@@ -43,21 +43,21 @@ class Claims:
         self._reported: dict[Place, tuple[str, str]] = {}
 
     def is_foreign(self, stream: Object) -> bool:
-        """Whether another operator looks after it."""
+        """Whether another operator owns the stream."""
         return claimant(stream) not in ("", self.own)
 
     def is_claimed(self, stream: Object) -> bool:
-        """Whether this operator has said that it looks after it."""
+        """Whether this operator owns the stream already: its finalizer and its name are there."""
         return claimant(stream) == self.own
 
     def claim(self, stream: Object) -> Object:
-        """The change that claims a stream."""
+        """The change that makes this operator the owner of a stream."""
         finalizers: Sequence[str] = stream["metadata"].get("finalizers", ())
         kept = [name for name in finalizers if name != FINALIZER]
         return {"metadata": {"finalizers": [*kept, FINALIZER], "annotations": {OPERATOR: self.own}}}
 
     def leaves(self, place: Place) -> bool:
-        """Whether the stream of this name is another's; it is logged once."""
+        """Whether to leave this stream to another operator, which owns it; logged once."""
         stream = self._cache.streams.get(place)
         if stream is None or not self.is_foreign(stream):
             self._reported.pop(place, None)
@@ -74,20 +74,20 @@ class Claims:
 
     @property
     def streams(self) -> list[Object]:
-        """Those that are not another's."""
+        """The streams that no other operator owns."""
         return [stream for stream in self._cache.streams.values() if not self.is_foreign(stream)]
 
     @property
     def foreign(self) -> int:
-        """How many are another's."""
+        """The number of streams that other operators own."""
         return len(self._cache.streams) - len(self.streams)
 
 
 async def release_all(api: ThrottledApi, operator: str, namespaces: Sequence[str], settle: float) -> int:
-    """Remove the finalizer of this operator from every stream; returns how many had it.
+    """Remove the finalizer of this operator from every stream; returns how many had it. Raises `ApiError`.
 
-    Streams that another operator looks after keep theirs. Looks until none has had it for `settle` seconds: an operator
-    that is ending may set it once more. No definition of streams: nothing to do. Raises `ApiError`.
+    Streams that another operator owns keep it. Lists the streams until none has had the finalizer for `settle` seconds,
+    because an operator that is just ending may add it once more. Without a definition of Stream there is nothing to do.
     """
     loop = asyncio.get_running_loop()
     released, quiet_since = 0, loop.time()
@@ -120,7 +120,7 @@ async def _release_in(api: ThrottledApi, operator: str, namespace: str, kept: se
             try:
                 await api.merge(stream, without_claim(stream))
             except ApiError as error:
-                if error.status not in (404, 409):  # gone, or changed: the next look sees
+                if error.status not in (404, 409):  # it is gone, or has changed: the next list shows it
                     raise
             count += 1
             logger.info("released %s", name)

@@ -1,7 +1,7 @@
-"""One reconcile of one stream: what it needs is planned, carried out, and reported in its status.
+"""One reconcile of one stream: declare it at the catalog, plan its objects, carry out the plan, write the status.
 
-Whatever triggered it, each reconcile does the same. The decisions are made in `epochal.resources.cluster`; here is the
-order of the calls, and what happens when one fails.
+Each reconcile does all of it, whatever triggered it. The decisions are made in `epochal.resources.cluster`; this module
+has the order of the calls, and what happens when one of them fails.
 """
 
 import logging
@@ -21,7 +21,7 @@ from epochal.resources.cluster import (
     children_of,
     plan_cluster,
 )
-from epochal.resources.cluster.planner import standing_pods
+from epochal.resources.cluster.planner import running_pods
 from epochal.resources.cluster.rollout import Rollout
 from epochal.resources.cluster.status import News
 from epochal.resources.cluster.stream import FINALIZER, is_terminating, key
@@ -38,13 +38,13 @@ logger = logging.getLogger("epochal.operator")
 
 
 _EVENTS_AFTER = 5
-"""Times the first pause: how often the events of claims without a volume are read."""
+"""How often the events of claims without a volume are read, as a multiple of the first pause between retries."""
 _UNBOUND = frozenset(("ProvisioningFailed", "FailedBinding"))
 """Reasons of events that say why there is no volume."""
 
 
 async def unbound(api: ThrottledApi, claims: Sequence[Object]) -> tuple[str, ...]:
-    """Why no volume is bound to claims, as their events say; of those of which nothing is said yet, nothing."""
+    """Why no volume is bound to these claims, by their newest events; claims without such an event are left out."""
     found = []
     for claim in claims[:_MOST_CLAIMS]:
         metadata = claim["metadata"]
@@ -67,12 +67,12 @@ async def unbound(api: ThrottledApi, claims: Sequence[Object]) -> tuple[str, ...
 
 
 _MOST_CLAIMS = 5
-"""Claims whose events are read: those of one stream wait for the same reason."""
+"""Claims whose events are read; all claims of a stream wait for the same reason as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Looks at streams; holds nothing of them itself."""
+    """Reconciles streams. It keeps no state of its own."""
 
     settings: OperatorSettings
     api: ThrottledApi
@@ -84,9 +84,9 @@ class Reconciler:
     rollout: Rollout
 
     async def reconcile(self, place: Place) -> float | None:
-        """Look at one stream; returns seconds after which to look again in any case.
+        """Reconcile one stream; returns the seconds until the next reconcile, or None if only a change calls for one.
 
-        Raises `ApiError`, `OutOfDate`, `LeaseLost`: look again later.
+        Raises `ApiError`, `OutOfDate`, `LeaseLost`: try again later.
         """
         stream = self.cache.streams.get(place)
         if stream is None:  # its objects go with it: Kubernetes collects what has no owner
@@ -111,14 +111,15 @@ class Reconciler:
         seen = await self._bring_about(stream)
         metadata = stream["metadata"]
         newest = self.cache.streams.get((metadata["namespace"], metadata["name"]))
-        if newest is None:  # someone took the finalizer off
+        if newest is None:  # someone has removed the finalizer, and the object was deleted
             raise OutOfDate(f"{metadata['namespace']}/{metadata['name']} is gone")
         wait = await self.reporter.report(newest, seen)
-        if seen.plan.actions:  # what they made is known already, so no event will be news, and all may be done by now
+        # The cache has the results of the actions already, so no event will cause the next reconcile.
+        if seen.plan.actions:
             return self.settings.retry_first
         if seen.wrong is not None and seen.wrong[0] == "Refused":
             return self.settings.retry_last
-        if seen.plan.pending:  # what becomes of claims is said in events, which are not watched
+        if seen.plan.pending:  # only events say what happens to a claim, and they are not watched
             return min(self.settings.retry_first * _EVENTS_AFTER, wait or self.settings.retry_last)
         return wait
 
@@ -126,7 +127,7 @@ class Reconciler:
         metadata = stream["metadata"]
         try:
             manifest = manifest_of(stream)
-            check_drawable(manifest)  # before the catalog hears of it
+            check_drawable(manifest)  # before it is declared at the catalog
             if not self.claims.is_claimed(stream):
                 stream = await self._change(stream, self.claims.claim(stream))
             known = stream.get("status", {}).get("catalogUid", "")
@@ -143,7 +144,10 @@ class Reconciler:
         return replace(seen, unbound=await unbound(self.api, plan.pending)) if plan.pending else seen
 
     async def _go_on(self, stream: Object, wrong: tuple[str, str]) -> Seen:
-        """As it was last declared well, while what is declared now is `wrong`: what is lost is made, nothing rolled."""
+        """Keep the stream running by its last valid manifest, while the present one is `wrong`.
+
+        Missing objects are created, and no running pod is replaced.
+        """
         metadata = stream["metadata"]
         try:
             found = await self.catalog_sync.find_declared(metadata["namespace"], metadata["name"], metadata["uid"])
@@ -155,16 +159,16 @@ class Reconciler:
         try:
             target = ClusterStream(found.declared(), metadata["uid"], declared.uid, declared.segments)
             wanted = children_of(target, self.settings.cluster)
-        except ManifestError:  # it is of an operator that took more
+        except ManifestError:  # a newer version of the operator accepted it
             return self._look_only(stream, wrong, "")
         plan, _ = await self._carry_out(stream, target, wanted, may_roll=False)
         return self._complete(stream, target, declared, plan, wrong)
 
     def _look_only(self, stream: Object, wrong: tuple[str, str], trouble: str) -> Seen:
-        """What was declared before is not known: the status keeps what it says, beside the pods that there are."""
+        """The findings without a valid manifest: the status keeps its values, and only pods are looked at."""
         metadata, status = stream["metadata"], stream.get("status", {})
         observed = self.cache.children(metadata["namespace"], metadata["name"], frozenset())
-        pods = standing_pods(metadata["name"], metadata["uid"], observed)
+        pods = running_pods(metadata["name"], metadata["uid"], observed)
         return self._seen(
             stream,
             wrong=wrong,
@@ -205,34 +209,31 @@ class Reconciler:
     async def _carry_out(
         self, stream: Object, target: ClusterStream, wanted: Sequence[Object], *, may_roll: bool
     ) -> tuple[ClusterPlan, Refusals]:
-        """Plan and do it; what turns out to be otherwise than known is looked at, and planned with, again.
-
-        Of the plan that is returned the actions were done; what Kubernetes refused is beside it.
-        """
+        """Plan and act, as `Actions.carry_out` does; each plan asks the rollout whether pods may be upgraded."""
         named, place = frozenset(map(key, wanted)), (target.namespace, target.name)
 
         def plan() -> ClusterPlan:
             observed = self.cache.children(target.namespace, target.name, named)
             draft = partial(plan_cluster, target, wanted, observed, may_roll=may_roll)
             return self.rollout.plan(
-                place, lambda upgrade: draft(may_upgrade=upgrade), self._standing, datetime.now(UTC)
+                place, lambda upgrade: draft(may_upgrade=upgrade), self._all_running_pods, datetime.now(UTC)
             )
 
         done, refusals = await self.actions.carry_out(stream, plan, partial(self._check_still_there, stream))
         self.rollout.look(place, done, may_roll=may_roll)
         return done, refusals
 
-    def _standing(self) -> dict[Place, Sequence[Object]]:
-        """The pods that stand, of each stream that this operator looks after."""
+    def _all_running_pods(self) -> dict[Place, Sequence[Object]]:
+        """The running pods of each stream that this operator owns."""
         found: dict[Place, Sequence[Object]] = {}
         for (namespace, name), stream in self.cache.streams.items():
             if self.claims.is_claimed(stream) and not is_terminating(stream):
                 observed = self.cache.children(namespace, name, frozenset())
-                found[namespace, name] = standing_pods(name, stream["metadata"]["uid"], observed)
+                found[namespace, name] = running_pods(name, stream["metadata"]["uid"], observed)
         return found
 
     async def _check_still_there(self, stream: Object) -> None:
-        """Before anything is written: is the stream still the one that was seen, and not on its way out?"""
+        """Before the first write: raise `OutOfDate` if the stream has changed, is being deleted, or has a new owner."""
         found = await self.actions.refresh(stream)
         seen = stream["metadata"]
         if (
@@ -246,7 +247,7 @@ class Reconciler:
     # ---- a stream on its way out ----
 
     async def _end(self, stream: Object) -> float | None:
-        """Take the stream back from the catalog, then let the object go; its children go with it."""
+        """Delete the stream at the catalog, then remove the finalizer; Kubernetes deletes the children."""
         metadata = stream["metadata"]
         if FINALIZER not in metadata.get("finalizers", ()):
             return None
@@ -266,7 +267,7 @@ class Reconciler:
         return None
 
     async def _change(self, stream: Object, change: Object) -> Object:
-        """Raises `ApiError` of status 409 when the object has changed meanwhile."""
+        """Change a stream's metadata; raises `ApiError` with status 409 if it has changed in the meantime."""
         found = await self.api.merge(stream, change)
         self.cache.put(found)
         return found

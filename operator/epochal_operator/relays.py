@@ -1,7 +1,7 @@
-"""One reconcile of one Relay: what it needs is planned, carried out, and reported in its status.
+"""One reconcile of one Relay: plan its objects, carry out the plan, write the status.
 
-A Relay has no finalizer: nothing of it is anywhere but in the cluster, where its objects go with it, and its processes
-leave the catalog by themselves. It is the stream's operator that looks after it.
+A Relay needs no finalizer: Kubernetes deletes its objects with it, and its processes leave the catalog by themselves.
+It belongs to the operator that owns its stream.
 """
 
 import logging
@@ -40,7 +40,7 @@ logger = logging.getLogger("epochal.operator")
 
 @dataclass(slots=True)
 class RelayReconciler:
-    """Looks at relays. Of each that scales by itself it remembers what was needed in the last minutes."""
+    """Reconciles relays. For each autoscaled one it remembers the demand of the last minutes."""
 
     settings: OperatorSettings
     cache: Cache
@@ -48,26 +48,26 @@ class RelayReconciler:
     claims: Claims
     actions: Actions
     _loads: dict[RelayName, int | None] | None = None
-    """Their subscribers, as the catalog last listed them; None while that is not known."""
+    """The subscribers of relays, as the catalog last listed them; None if unknown."""
     _listed: float = 0.0
-    """When that was."""
+    """The time of that list."""
     _needs: dict[str, RecentNeeds] = field(default_factory=dict)
     """By the uid of the Relay."""
 
     def listed(self, loads: dict[RelayName, int | None] | None) -> None:
-        """The catalog has just listed so many subscribers; None where it could not be asked.
+        """Take a new list of subscribers from the catalog, or None if it did not answer.
 
-        Its first list afterwards may lack relays that have not registered again: what was needed is learnt from it as
-        after a start of the operator.
+        After a failure the demand is forgotten, as at a start of the operator. The catalog may have restarted, and its
+        next list may lack relays that have not registered again: without this, they would count as a drop in demand.
         """
         self._loads, self._listed = loads, monotonic()
         if loads is None:
             self._needs.clear()
 
     async def reconcile(self, place: RelayPlace) -> float | None:
-        """Look at one Relay; returns seconds after which to look again in any case.
+        """Reconcile one Relay; returns the seconds until the next reconcile, or None if only a change calls for one.
 
-        Raises `ApiError`, `OutOfDate`, `LeaseLost`: look again later.
+        Raises `ApiError`, `OutOfDate`, `LeaseLost`: try again later.
         """
         relay = self.cache.relay(place)
         if relay is None or is_terminating(relay):  # its objects go with it: Kubernetes collects what has no owner
@@ -90,7 +90,7 @@ class RelayReconciler:
     async def _reconcile(self, place: RelayPlace, relay: Object) -> float | None:
         try:
             manifest = _manifest_of(relay)
-        except ManifestError as error:  # of a definition that takes more; what runs goes on
+        except ManifestError as error:  # a newer definition accepted it; the present relays stay
             return await self.reporter.report_relay(relay, self._seen(relay, wrong=("Invalid", refused(error))))
         stream = self.cache.streams.get((place.namespace, manifest.spec.stream))
         if stream is None:
@@ -110,7 +110,7 @@ class RelayReconciler:
     async def _bring_about(
         self, relay: Object, manifest: RelayManifest, stream: StreamManifest | None, wrong: tuple[str, str] | None
     ) -> float | None:
-        """Have the objects as they should be, none where there is no stream, and report it."""
+        """Plan and create the objects, none if there is no stream, and write the status."""
         uid = relay["metadata"]["uid"]
         subscribers = self._subscribers(manifest)
         replicas, wanted = 0, list[Object]()
@@ -129,7 +129,7 @@ class RelayReconciler:
         if is_short(seen):
             seen = replace(seen, pods=await self._pods(manifest))
         wait = await self.reporter.report_relay(newest, seen)
-        if done.actions:  # what they made is known already, so no event will be news
+        if done.actions:  # the cache has the results already, so no event will cause the next reconcile
             return self.settings.retry_first
         return self.settings.retry_last if refusals.refused else wait
 
@@ -139,7 +139,7 @@ class RelayReconciler:
         return plan_relay(manifest, uid, wanted, observed)
 
     async def _check(self, relay: Object, manifest: RelayManifest, wanted: Sequence[Object]) -> None:
-        """Before anything is written: are the relay, and its stream, still as they were seen?"""
+        """Before the first write: raise `OutOfDate` if the relay has changed, or if its missing stream exists now."""
         found = await self.actions.refresh(relay)
         if found is None or is_terminating(found) or _identity(found) != _identity(relay):
             raise OutOfDate(f"{manifest.qualified} has changed")
@@ -156,7 +156,7 @@ class RelayReconciler:
         return self._loads.get((manifest.namespace, manifest.spec.stream, manifest.name), 0)
 
     def _replicas(self, manifest: RelayManifest, uid: str, subscribers: int | None) -> int:
-        """How many relays there should be now; as many as there are while their subscribers are not known."""
+        """The number of relays to run now; the present number while that of subscribers is unknown."""
         spec, deployment = manifest.spec, self._deployment(manifest.namespace, manifest.name, uid)
         least, most = spec.bounds
         if spec.autoscaling is None:
@@ -183,7 +183,7 @@ class RelayReconciler:
     # ---- what is reported ----
 
     async def _pods(self, manifest: RelayManifest) -> Sequence[Object]:
-        """The pods of a Relay. They are not watched: the Deployment looks after them, and there may be a thousand."""
+        """The pods of a Relay, from a list: they are not watched, as there may be a thousand."""
         try:
             pods, _ = await self.actions.api.list(
                 KINDS["Pod"], manifest.namespace, selector=relay_selector(manifest.name)
@@ -219,7 +219,7 @@ class RelayReconciler:
 
 
 def _manifest_of(relay: Object) -> RelayManifest:
-    """The manifest in an object. Raises `ManifestError`."""
+    """The manifest in a Relay object. Raises `ManifestError`."""
     metadata = {name: relay["metadata"][name] for name in ("name", "namespace")}
     document = {"apiVersion": relay["apiVersion"], "kind": relay["kind"], "metadata": metadata}
     return RelayManifest.from_document({**document, "spec": relay.get("spec")})

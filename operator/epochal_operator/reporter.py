@@ -1,7 +1,7 @@
-"""Writes the status of a stream or a relay, and events for what matters.
+"""Writes the status of streams and relays, and posts events.
 
-What they say is decided by `status_of` and `relay_status_of`. Nothing is written that says what is there already, and
-what moves all the time (a frontier, a number of subscribers) is written now and then only.
+Their content is decided by `status_of` and `relay_status_of`. A status that has not changed is not written. Values that
+change all the time (a frontier, a number of subscribers) are written at intervals.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger("epochal.operator")
 
 
 class Reporter:
-    """Writes statuses and events. `pause`: seconds between two writes of what moves all the time."""
+    """Writes statuses and events. `pause`: least seconds between two writes of a value that changes all the time."""
 
     def __init__(self, api: ThrottledApi, cache: Cache, pause: float) -> None:
         self._api = api
@@ -31,12 +31,12 @@ class Reporter:
         self._written: dict[Place | RelayPlace, float] = {}
 
     async def report(self, stream: Object, seen: Seen) -> float | None:
-        """Write what has changed; returns when there is more to write, which had to wait. Raises `ApiError`."""
+        """Write the changed fields; returns the seconds until a postponed write, else None. Raises `ApiError`."""
         place = stream["metadata"]["namespace"], stream["metadata"]["name"]
         return await self._report(place, stream, status_of(stream.get("status", {}), seen), "frontier")
 
     async def report_relay(self, relay: Object, seen: RelaySeen) -> float | None:
-        """The same of a relay."""
+        """The same for a relay."""
         place = RelayPlace(relay["metadata"]["namespace"], relay["metadata"]["name"])
         return await self._report(place, relay, relay_status_of(relay.get("status", {}), seen), "subscribers")
 
@@ -56,11 +56,11 @@ class Reporter:
         return None
 
     def forget(self, place: Place | RelayPlace) -> None:
-        """The stream, or the relay, is gone."""
+        """Forget a stream or relay that is gone."""
         self._written.pop(place, None)
 
     async def event(self, of: Object, news: News) -> None:
-        """Post an event about a stream or a relay; the status says all of it too."""
+        """Post an event about a stream or a relay. A failure is only logged, as the status says the same."""
         metadata = of["metadata"]
         now = timestamp(datetime.now(UTC))
         posted = {

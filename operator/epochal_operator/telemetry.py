@@ -1,4 +1,4 @@
-"""What the operator shows of itself: metrics, health and readiness over HTTP, and its log as JSON lines."""
+"""The operator's metrics, its health and readiness over HTTP, and its log as JSON lines."""
 
 import json
 import logging
@@ -18,11 +18,11 @@ from epochal.service.telemetry import DURATION_BOUNDS, ServiceTelemetry
 from epochal_operator.settings import OperatorSettings
 
 _DRAIN = 0.5
-"""Seconds; nothing that is answered here takes longer."""
+"""Seconds; no answer here takes longer."""
 
 
 class OperatorTelemetry(ServiceTelemetry):
-    """Counts what happens and shows what is."""
+    """The operator's metrics."""
 
     def __init__(self) -> None:
         super().__init__("operator")
@@ -47,7 +47,7 @@ class OperatorTelemetry(ServiceTelemetry):
         queued: Callable[[], int],
         leading: Callable[[], bool],
     ) -> None:
-        """Show these whenever metrics are read."""
+        """Register the values that are read at each scrape."""
 
         def counted(_options: CallbackOptions) -> Iterable[Observation]:
             for (method, outcome), count in list(requests.items()):
@@ -63,15 +63,15 @@ class OperatorTelemetry(ServiceTelemetry):
         self.gauge("epochal.operator.leading", "1", "Whether this operator acts", lambda: float(leading()))
 
     def looked(self, outcome: str, seconds: float) -> None:
-        """A stream was looked at."""
+        """Count a reconcile of a stream or relay."""
         self._looks.record(seconds, {"outcome": outcome})
 
     def event(self, kind: str) -> None:
-        """An event of a watch."""
+        """Count an event of a watch."""
         self._events.add(1, {"kind": kind})
 
     def missed(self, kind: str, count: int) -> None:
-        """A list has shown what no watch has."""
+        """Count changes that a list has shown and no watch has."""
         if count:
             self._missed.add(count, {"kind": kind})
 
@@ -128,7 +128,7 @@ def _explain(error: EpochalError) -> web.Response:
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, logger, message and, where there are such, the trace and the stack."""
+    """Formats a record as JSON: time, level, logger, message and, if there are any, trace ids and stack."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -146,6 +146,6 @@ class JsonLines(logging.Formatter):
 
 
 def write_json() -> None:
-    """Have every line of this process written so."""
+    """Make all log handlers of this process write JSON lines."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonLines())

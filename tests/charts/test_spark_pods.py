@@ -46,8 +46,9 @@ def test_spark_can_write_where_the_image_says_it_works(pod: Object):
     mounted = {mount["mountPath"]: mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
     volumes = {volume["name"] for volume in pod["spec"]["volumes"] if "emptyDir" in volume}
     assert set(mounted.values()) == volumes
-    work = [line.split()[1] for line in (FOLDER / "Dockerfile").read_text().splitlines() if line.startswith("WORKDIR")]
-    assert set(mounted) - {"/run/epochal"} == {"/tmp", work[-1]}
+    image = (ROOT / "Dockerfile").read_text().partition(" AS spark\n")[2]
+    (work,) = [line.split()[1] for line in image.splitlines() if line.startswith("WORKDIR")]
+    assert set(mounted) - {"/run/epochal"} == {"/tmp", work}
 
 
 def test_a_driver_may_manage_its_executors_and_read_no_secret():

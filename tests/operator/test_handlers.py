@@ -1,4 +1,4 @@
-"""Kopf in the operator's own loop: what it must not take with it, and what is taken back from it."""
+"""The watches: what Kopf repeats, what ends it, and what does not end with it."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import aiohttp
+import pytest
 from aiohttp import web
 from tests.patience import PATIENCE
 
@@ -35,20 +36,24 @@ KNOWN: dict[str, Any] = {
 
 
 class Server:
-    """An API server that knows of streams alone; `answer` is what it gives to who watches them."""
+    """An API server that knows of streams alone. They get `status`; with 0 a list, and a watch without events."""
 
     def __init__(self) -> None:
-        self.url = ""
         self.status = 403
-        self.asked = asyncio.Semaphore(0)
+        self.requested = asyncio.Semaphore(0)
+        self.watched = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        if request.path.endswith("/streams"):
-            self.asked.release()
-            if self.status == 0:
-                await asyncio.Event().wait()
+        if not request.path.endswith("/streams"):
+            return web.json_response(KNOWN.get(request.path, {"resources": []}))
+        self.requested.release()
+        if self.status:
             return web.json_response({"kind": "Status", "code": self.status}, status=self.status)
-        return web.json_response(KNOWN.get(request.path, {"resources": []}))
+        if "watch" not in request.query:
+            return web.json_response({"kind": "StreamList", "metadata": {"resourceVersion": "1"}, "items": []})
+        self.watched.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 class Reached:
@@ -66,20 +71,21 @@ class Reached:
         return {}
 
 
-class Lists:
-    """A controller that lists nothing."""
+class Listed:
+    """A controller that has listed everything."""
 
     def __init__(self) -> None:
         self.listed = asyncio.Event()
         self.listed.set()
-        self.rounds = 0
 
-    async def list_again(self) -> None:
-        self.rounds += 1
+
+@pytest.fixture(autouse=True)
+def _streams_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_ALL_OPEN", 10 * PATIENCE)
 
 
 @asynccontextmanager
-async def watching(server: Server, lists: Lists, stop: asyncio.Event) -> AsyncIterator["asyncio.Task[None]"]:
+async def watching(server: Server, stop: asyncio.Event) -> AsyncIterator["asyncio.Task[None]"]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -87,16 +93,17 @@ async def watching(server: Server, lists: Lists, stop: asyncio.Event) -> AsyncIt
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     access = cast(Access, Reached(f"http://127.0.0.1:{runner.addresses[0][1]}"))
-    task = asyncio.create_task(handlers.watch(SETTINGS, cast(Controller, lists), access, stop))
+    watches = handlers.Watches(SETTINGS, cast(Controller, Listed()), access)
+    task = asyncio.create_task(watches.watch(stop))
     try:
         async with asyncio.timeout(PATIENCE):
-            await server.asked.acquire()
+            await server.requested.acquire()
         yield task
     finally:
         task.cancel()
         await asyncio.wait([task])
+        await watches.end()
         await runner.cleanup()
-        asyncio.get_running_loop().set_task_factory(None)
         asyncio.get_running_loop().set_exception_handler(None)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
@@ -106,26 +113,64 @@ def of_kopf() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if "/kopf/" in cast(Any, task.get_coro()).cr_code.co_filename]
 
 
-async def test_tasks_that_began_after_kopf_go_on_when_it_ends_and_none_of_its_own_do() -> None:
-    server, lists = Server(), Lists()
-    async with watching(server, lists, asyncio.Event()) as task:
-        ours = asyncio.create_task(asyncio.Event().wait())
-        async with asyncio.timeout(PATIENCE):
-            while not lists.rounds:  # it is refused, and ends; everything is listed, and it begins again
-                await server.asked.acquire()
-            await server.asked.acquire()
-        assert not ours.done()
+@pytest.mark.parametrize(("status", "times"), [(403, 9), (503, 2)])  # the latter has pauses of seconds
+async def test_what_cannot_be_watched_is_tried_again_without_an_end_and_logged_once(
+    status: int, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    server.status = status
+    caplog.set_level("INFO", "epochal.operator")
+    async with watching(server, asyncio.Event()) as task, asyncio.timeout(PATIENCE):
+        for _ in range(times):
+            await server.requested.acquire()
         assert not task.done()
-        assert of_kopf()
-        ours.cancel()
+        server.status = 0
+        await server.watched.wait()
+        assert not task.done()
+    said = [message for message in caplog.messages if "watched" in message]
+    assert len(said) == 2
+    assert said[0].startswith(f"streams cannot be watched: {status} ")
+    assert said[1] == "streams can be watched again"
+
+
+async def test_when_kopf_ends_the_watches_end_with_the_reason_and_all_other_tasks_go_on() -> None:
+    server, ours = Server(), asyncio.create_task(asyncio.Event().wait())
+    server.status = 404
+    async with watching(server, asyncio.Event()) as task, asyncio.timeout(PATIENCE):
+        with pytest.raises(
+            handlers.WatchEnded, match="streams cannot be watched: 404 Not Found; the cluster's definition"
+        ):
+            await task
+        assert not ours.done()
     assert not of_kopf()
+    assert not ours.done()
+    ours.cancel()
+
+
+async def test_a_kind_that_is_not_known_yet_is_not_left_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_ALL_OPEN", 0.01)
+    server = Server()
+    server.status = 0
+    async with watching(server, asyncio.Event()) as task, asyncio.timeout(PATIENCE):
+        with pytest.raises(handlers.WatchEnded, match=r"did not know of relays, serviceaccounts, .* yet"):
+            await task
 
 
 async def test_a_signal_stops_the_operator_and_not_kopf() -> None:
     server, stop = Server(), asyncio.Event()
     server.status = 0
-    async with watching(server, Lists(), stop) as task:
+    async with watching(server, stop) as task:
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(PATIENCE):
             await stop.wait()
         assert not task.done()
+        assert of_kopf()
+    assert not of_kopf()
+
+
+async def test_watches_that_never_began_end_nothing() -> None:
+    watches = handlers.Watches(SETTINGS, cast(Controller, Listed()), cast(Access, Reached("")))
+    ours = asyncio.create_task(asyncio.Event().wait())
+    await watches.end()
+    assert not ours.done()
+    ours.cancel()

@@ -6,6 +6,8 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.patience import PATIENCE
@@ -13,6 +15,8 @@ from tests.patience import PATIENCE
 from epochal.errors import ConfigError
 from epochal.resources.definitions import all_crds
 from epochal_operator import __main__ as program
+from epochal_operator.handlers import WatchEnded
+from epochal_operator.lease import LeaseLost
 from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import JsonLines
 
@@ -76,6 +80,26 @@ async def test_the_level_of_the_log_is_as_set(monkeypatch: pytest.MonkeyPatch, g
     assert found == [logging.getLevelName((given or "info").upper())]
     with pytest.raises(ConfigError, match="log_level"):
         OperatorSettings.read(catalog="http://c:1", image="i", log_level="loud")
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"), [(WatchEnded("pods cannot be watched"), 4), (LeaseLost("another operator may have it"), 3)]
+)
+async def test_it_ends_with_its_watches_and_with_its_lease(
+    ended: Exception, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        await waiting.wait()
+
+    async def fail(*_: object) -> None:
+        raise ended
+
+    parts: Any = SimpleNamespace(resync_forever=wait, sweep_forever=wait, work=wait, keep=wait, watch=fail)
+    settings = OperatorSettings(catalog="http://c:1", image="i")
+    assert await program._act(settings, parts, parts, parts, asyncio.Event()) == status
+    assert caplog.messages == [f"stopping: {ended}"]
 
 
 def test_a_line_of_the_log_is_an_object() -> None:

@@ -13,7 +13,7 @@ from tests.resources.test_cluster_planner import NEWER
 
 from epochal.resources.cluster import ClusterPlan, ClusterSettings, ClusterStream, Seen, children_of, status_of
 from epochal.resources.cluster.children import release_of
-from epochal.resources.cluster.planner import Delete, plan_cluster, release_of_pod, standing_pods
+from epochal.resources.cluster.planner import Delete, plan_cluster, release_of_pod, running_pods
 from epochal.resources.cluster.rollout import Name, Rollout
 from epochal.resources.cluster.status import news
 
@@ -49,7 +49,7 @@ class Clusters:
 
     def standing(self) -> dict[Name, Sequence[Object]]:
         return {
-            name: standing_pods("flights", self.whats[name].object_uid, cluster.items.values())
+            name: running_pods("flights", self.whats[name].object_uid, cluster.items.values())
             for name, cluster in self.there.items()
         }
 

@@ -1,5 +1,5 @@
-"""What users declare: the Stream manifest, and the plan that makes it so.
+"""What users declare: the manifests of streams and relays, and the planner that decides which processes run for them.
 
-The client, the services, local mode and the operator share this one model and this one planner. Each part is imported
-by itself: the model takes pydantic some 50 ms, and a command that only lists needs no more than the names.
+The client, the services, local mode and the operator share this one model and this one planner. Import the modules one
+by one: the model costs 50 ms for pydantic, and a command that only lists streams needs no more than `names`.
 """

@@ -1,8 +1,9 @@
-"""The custom resource definition of a Stream, made from pydantic's schema of the model; that of a Relay is apart.
+"""The custom resource definition of a Stream, derived from pydantic's schema of the model; `relay_crd` has a Relay's.
 
-A small transformation adds what Kubernetes needs: a structural schema, its own forms of amounts, and rules (CEL). They
-refuse at admission what can be refused there; what they cannot express (a shape's nesting, a type's grammar) is refused
-by the model, as a condition of the object. `tests/resources/test_crd.py` lists where the two differ.
+A small transformation adds what Kubernetes needs: a structural schema, patterns for amounts, and CEL rules. With these
+the API server refuses a wrong object at admission, as far as they can express what is wrong. The rest (the nesting of a
+time's shape, the grammar of a field's type) is refused by the model, and shown as a condition of the object.
+`tests/resources/test_crd.py` lists where the two differ.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from epochal.web_origin import ORIGIN_PATTERN, USUAL_PORT_PATTERN
 
 GROUP, VERSION, KIND = "epochal.dev", "v1alpha1", "Stream"
 Column: TypeAlias = tuple[str, str, str, str, int]
-"""Name, type, path, description and priority of what `kubectl get` prints."""
+"""Name, type, path, description and priority of a column of `kubectl get`."""
 
 _BYTES_PATTERN = r"^[0-9]{1,19}(\.[0-9]{1,9})?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 _DURATION_PATTERN = r"^([0-9]{1,15}h)?([0-9]{1,15}m)?([0-9]{1,15}s)?([0-9]{1,15}ms)?$"
@@ -39,12 +40,12 @@ NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _NAMESPACE_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SHAPE_PATTERN = r"^[(),int ]+$"
 _NO_DEFAULT = ("watermark",)
-"""Sections without a default: what is planned is reported as not in effect only where it was given."""
+"""Sections without a default. They are not in effect yet, which is reported only where a user gives them."""
 MOST_TEXT, _MOST_SHAPE = 1024, 512
 MOST_LOST = 64
-"""Lost volumes in a status."""
+"""Lost volumes that a status lists at most."""
 MOST_FRONTIER = 4096
-"""Characters of the frontier in a status."""
+"""Characters of the frontier that a status shows at most."""
 
 _KEYS = (
     *(
@@ -103,7 +104,7 @@ _PAYLOAD_SCHEMA: Object = {
 
 
 def rule(expression: str, message: str, path: str = "", reason: str = "") -> Object:
-    """One CEL rule; `path` is the field that it is about."""
+    """One CEL rule; `path` is the field that a violation names."""
     found = {"rule": expression, "message": message, "fieldPath": path, "reason": reason}
     return {key: value for key, value in found.items() if value}
 
@@ -205,11 +206,11 @@ MODEL_RULES: dict[str, list[Object]] = {
         ),
     ],
 }
-"""The rules of parts, by the name of their model; `feasible` has the same."""
+"""The rules for parts of a manifest, by the name of the model; `feasible` has the same rules."""
 
 
 def holds_memory(limits: str, bytes_: str) -> str:
-    """The rule that a limit of memory, if there is one in `limits`, holds so many bytes beside the code."""
+    """The expression that a memory limit, if `limits` has one, is at least the code's memory and `bytes_` together."""
     return (
         f"!({_MEMORY.format(limits)}) ||"
         f" quantity(string(self.{limits}limits['memory'])).asApproximateFloat() >= {LEAST_MEMORY}.0 + {bytes_}"
@@ -217,7 +218,7 @@ def holds_memory(limits: str, bytes_: str) -> str:
 
 
 def name_rules(kind: str) -> tuple[Object, ...]:
-    """The rules of names of objects of a kind."""
+    """The rules for the names of objects of a kind."""
     return (
         rule(
             f"self.metadata.name.size() <= {MAX_NAME}",
@@ -255,7 +256,7 @@ ROOT_RULES = (
 def definition(
     kind: str, short: str, columns: Sequence[Column], schema: Object, *, replicas: str, ready_replicas: str
 ) -> Object:
-    """The whole CustomResourceDefinition of a kind; the last two are the paths of the sub-resource `scale`."""
+    """The CustomResourceDefinition of a kind; `replicas` and `ready_replicas`: paths for the subresource `scale`."""
     plural = f"{kind.lower()}s"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -363,9 +364,10 @@ def schema_of(model: type[Fields], description: str) -> Object:
 
 
 def structural(shown: Object, models: Object) -> Object:
-    """The structural schema of a schema by pydantic: no references, no null, formats and lists as Kubernetes has them.
+    """Pydantic's schema as a structural schema: no references, no null, and the formats and lists of Kubernetes.
 
-    `models`: what `shown` refers to. Keys come in one order, so that the definition does not change by itself.
+    `models`: the schemas that `shown` refers to. The keys have a fixed order, so that the definition changes only
+    with its content.
     """
     shown = _resolved(shown, models)
     match shown:
@@ -385,12 +387,13 @@ def structural(shown: Object, models: Object) -> Object:
         case {"type": "integer"}:
             shown["format"] = "int64"
         case {"type": "string"} if "enum" not in shown:
-            shown.setdefault("maxLength", MOST_TEXT)  # rules that walk a text without a bound could cost anything
+            # The API server estimates what a rule can cost, and refuses a rule on text of unbounded length.
+            shown.setdefault("maxLength", MOST_TEXT)
     return {key: shown[key] for key in _KEYS if shown.get(key) is not None}
 
 
 def _resolved(shown: Object, models: Object) -> Object:
-    """Without references, and without `| None`: a field that is left out says it as well."""
+    """`shown` without references and without `| None`: in an object, None is a missing field."""
     if "anyOf" in shown:
         [choice] = [one for one in shown["anyOf"] if one.get("type") != "null"]
         shown = {**choice, **{key: value for key, value in shown.items() if key not in ("anyOf", "default")}}
@@ -400,19 +403,19 @@ def _resolved(shown: Object, models: Object) -> Object:
 
 
 def _properties(shown: Object, models: Object) -> Object:
-    """One property a field, named as in documents; an object that may be left out has an empty one as its default."""
+    """The properties, with names as in documents; an optional object gets an empty object as its default."""
     found = {}
     for name, field in shown["properties"].items():
         found[name] = structural(field, models)
         assert found[name]["description"], "every field says what it means"
         may_be_null = "anyOf" in field or name in shown.get("required", ())
         if found[name].get("type") == "object" and not may_be_null and name not in _NO_DEFAULT:
-            found[name]["default"] = {}  # the defaults of its fields fill it
+            found[name]["default"] = {}  # the API server then adds the defaults of its fields
     return found
 
 
 def _formatted(form: ValueFormat, shown: Object) -> Object:
-    """What of a text or an amount differs from pydantic's schema; None: it is left out."""
+    """The keys of a text or an amount that differ from pydantic's schema; a key with the value None is removed."""
     plain: Object = {"type": "string", "format": None, "minimum": None, "maximum": None}
     either: Object = {**plain, "type": None, "x-kubernetes-int-or-string": True}
     match form:
@@ -539,7 +542,7 @@ def _status() -> Object:
 
 
 def conditions(first: str, last: str) -> Object:
-    """The conditions of a status, named so."""
+    """The schema of a status's conditions; `first` and `last`: the names of their types, for the description."""
     return {
         "type": "array",
         "description": f"{first} and {last}.",

@@ -6,11 +6,11 @@ from epochal.resources.crd import stream_crd
 from epochal.resources.relay_crd import relay_crd
 
 DEFINITIONS = {"streams": stream_crd, "relays": relay_crd}
-"""What makes the definition of each, by its plural."""
+"""The functions that return the definitions, by the plural of the kind."""
 
 
 def crd_text(plural: str) -> str:
-    """One definition as YAML text, as the chart has it."""
+    """One definition as YAML text, as it is in the chart."""
     document = DEFINITIONS[plural]()
     kind = document["spec"]["names"]["kind"]
     return f"# Made by `epochal-operator crd` from the model of a {kind}; do not edit.\n" + yaml.safe_dump(
@@ -19,5 +19,5 @@ def crd_text(plural: str) -> str:
 
 
 def all_crds() -> str:
-    """All definitions, as documents of one text."""
+    """All definitions, as one YAML text of several documents."""
     return "---\n".join(map(crd_text, DEFINITIONS))

@@ -1,7 +1,7 @@
-"""Manifests in YAML text, one or several.
+"""Reads manifests from YAML text.
 
-YAML has dangers of its own: keys given twice, aliases that multiply, nesting that
-exhausts the stack, merges and dates that silently become something else. All are refused here, with the line.
+YAML has dangers of its own: duplicate keys, aliases that multiply, nesting that exhausts the stack, merge keys that
+hide where a field comes from. All are refused here, with the line. Dates stay text.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as JSON has it: dates stay texts."""
+    """A loader with the types of JSON only: dates stay text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -34,9 +34,10 @@ _KINDS: dict[object, type[StreamManifest] | type[RelayManifest]] = {"Stream": St
 
 
 def load_manifests(text: str, *, namespace: str | None = None) -> list[Manifest]:
-    """Every manifest in `text`, in order; empty documents are skipped, `namespace` replaces a missing one.
+    """All manifests in `text`, in order, without empty documents; `namespace` is used where a manifest has none.
 
-    Raises `ManifestError` with the problems of all; of several documents, each path says which (`document 2: spec...`).
+    Raises `ManifestError` with the problems of all documents. If there are several, each path begins with the number of
+    its document (`document 2: spec...`).
     """
     documents, problems = _load_documents(text)
     manifests: list[Manifest] = []
@@ -66,7 +67,7 @@ def load_manifests(text: str, *, namespace: str | None = None) -> list[Manifest]
 
 
 def read_manifest(document: Any, namespace: str | None) -> Manifest:
-    """The manifest of whatever kind in a document; raises `ManifestError`."""
+    """The manifest in a document, of any kind; raises `ManifestError`."""
     kind = document.get("kind") if isinstance(document, dict) else None
     if isinstance(kind, str) and kind not in _KINDS:
         raise ManifestError(
@@ -82,7 +83,7 @@ def _meant(kind: str) -> str:
 
 
 def _load_documents(text: str) -> tuple[list[tuple[int, Any]], list[Problem]]:
-    """The non-empty documents with their numbers from 1, and what is wrong with the YAML itself."""
+    """The non-empty documents with their numbers from 1, and the problems of the YAML itself."""
     try:
         _check_size(text)
         loader = _Loader(text)
@@ -108,7 +109,7 @@ def _construct(loader: _Loader, node: yaml.Node) -> Any:
 
 
 def _check_size(text: str) -> None:
-    """Bound length and depth on the event stream, which is read without recursion; the composer after it recurses."""
+    """Check length and depth, on the parser's events: these need no recursion, unlike the composer that comes next."""
     if len(text) > MAX_TEXT:
         raise ManifestError("the text is too long", [Problem("document", f"has more than {MAX_TEXT} characters")])
     depth = 0
@@ -124,7 +125,11 @@ def _check_size(text: str) -> None:
 
 
 def _node_problems(root: yaml.Node, where: str) -> Iterator[Problem]:
-    """Keys given twice, merges, and aliases that multiply: counted as if written out, before anything is built."""
+    """Duplicate keys, merge keys, and too many values.
+
+    Values of aliases count each time that they are used. This runs before any object is built, so that a short text
+    with nested aliases cannot fill the memory.
+    """
     stack: list[tuple[tuple[str | int, ...], yaml.Node]] = [((), root)]
     seen = 0
     while stack:

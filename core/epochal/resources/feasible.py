@@ -1,8 +1,8 @@
-"""What a manifest asks for that no cluster can ever give: each field is valid, and what they say together is not.
+"""Finds manifests that no cluster can ever run: each field is valid alone, but together they ask for the impossible.
 
-Separate from the models because these must read whatever an earlier version took: it is stored, and runs on as it is.
-Only what is declared anew, or changed, is refused. The definitions say the same in rules and patterns, so that
-`kubectl apply` refuses it too; `tests/resources/test_feasible.py` lists what cannot be said there.
+Separate from the models, which must read every manifest that an earlier version accepted: it is stored, and its stream
+keeps running. Only a new or changed manifest is refused. The custom resource definitions express the same as rules and
+patterns, so that `kubectl apply` refuses it too; `tests/resources/test_feasible.py` lists the exceptions.
 """
 
 import re
@@ -30,7 +30,7 @@ _LABEL = "letters, digits, '-', '_' and '.', at most 63, beginning and ending wi
 
 
 def check_feasible(*manifests: StreamManifest | RelayManifest) -> None:
-    """Raise `ManifestError` with every problem if something is declared that can never run."""
+    """Raise `ManifestError` with all problems if one of the manifests can never run."""
     problems = []
     for manifest in manifests:
         where = f"{manifest.kind} {manifest.qualified}: " if len(manifests) > 1 else ""
@@ -55,7 +55,7 @@ def _of_relay(spec: RelaySpec) -> list[Problem]:
 
 
 def _pods(wishes: PublishersSpec | RelaySpec, path: str, needed: int, what: str) -> list[Problem]:
-    """What pods are given, and where they run. `needed`: bytes of memory, beside the code, for `what`."""
+    """Problems of the pods' resources and scheduling. `needed`: bytes of memory for `what`, in addition to the code."""
     found = [*_resources(wishes.resources, f"{path}.resources", needed, what)]
     found += _node_selector(wishes.node_selector, f"{path}.nodeSelector")
     for index, toleration in enumerate(wishes.tolerations):
@@ -92,7 +92,7 @@ def _accounts(spec: StreamSpec) -> Iterator[Problem]:
 
 
 def _kept_in_memory(spec: StreamSpec) -> int:
-    """Bytes of history that a publisher holds when all of it is full."""
+    """Bytes of history that a publisher has in memory when all its segments are full."""
     history = spec.history
     if history.policy != "memory" or history.retention.mode == "none":
         return 0
@@ -123,7 +123,7 @@ _LEAST = format_bytes(LEAST_MEMORY)
 
 
 def _amount(text: str) -> int:
-    """Thousandths of the unit."""
+    """An amount in thousandths of its unit."""
     return thousandths(text) or 0
 
 

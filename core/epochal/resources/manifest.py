@@ -1,6 +1,6 @@
-"""A Stream manifest: the one model of `epochal apply`, the catalog and, on a cluster, the custom resource.
+"""The Stream manifest: one model for `epochal apply`, the catalog and the custom resource on a cluster.
 
-A document of any origin becomes a checked value, with every problem named at once, and a checked value becomes the
+It turns a document of any origin into a checked value, and reports all problems at once; and a checked value into the
 normalised document that is stored and shown. The fields are in `spec`.
 """
 
@@ -20,14 +20,15 @@ API_VERSION = "epochal.dev/v1alpha1"
 
 
 MAX_MANIFEST = 64 * 1024
-"""Bytes of a normalised manifest as JSON: every list of streams holds the manifests of all."""
+"""Bytes of a normalised manifest as JSON. It is bounded because every list of streams contains all manifests."""
 
 
 def check_new(document: dict[str, Any]) -> None:
-    """See that a normalised document has at most `MAX_MANIFEST` bytes, and texts that can be sent on as UTF-8.
+    """Check that a normalised document has at most `MAX_MANIFEST` bytes, and only text that can be sent as UTF-8.
 
-    Raises `ManifestError`, which names the field: the one that takes most, or each with half of a surrogate pair, which
-    JSON can spell. A catalog checks what is new to it: what an earlier version took stays as it is.
+    JSON can express half of a surrogate pair, which UTF-8 cannot. Raises `ManifestError` with each such field, or with
+    the largest field of a document that is too large. A catalog checks only manifests that are new to it: those that an
+    earlier version accepted stay valid.
     """
     fields = {
         f"{part}.{name}": json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -48,7 +49,7 @@ def check_new(document: dict[str, Any]) -> None:
 
 
 class NotInEffect(NamedTuple):
-    """A field that was given and accepted, but does nothing here: where, what was given, and why."""
+    """A field that was given and accepted, but has no effect here: its path, its value, and why."""
 
     path: str
     value: Any
@@ -56,7 +57,7 @@ class NotInEffect(NamedTuple):
 
 
 OBJECT_UID = "epochal.dev/object-uid"
-"""The annotation that says of which Kubernetes object a stream is: the operator declared it, and it is on a cluster."""
+"""The annotation with the uid of the stream's Kubernetes object. The operator sets it: the stream is on a cluster."""
 
 _ON_A_CLUSTER = {
     "spec.history.storage.storageClassName": "has a meaning for the volumes of a cluster only",
@@ -71,12 +72,12 @@ _PLANNED = {
     "spec.watermark": "planned: marks and watermarks are not computed",
     "spec.access": "planned: service accounts are not checked; whoever can connect can publish and subscribe",
 }
-"""Fields that are in effect nowhere."""
+"""Fields that have no effect yet, neither in local mode nor on a cluster."""
 _OPTIONAL = {**_ON_A_CLUSTER, **_PLANNED}
 _LOCAL = dict.fromkeys(
     ("spec.publishers.httpPort", "spec.relayHttpPort"), "has a meaning in local mode only; on a cluster ports are fixed"
 )
-"""Fields that are not in effect on a cluster, and name a port of the machine that local mode is on."""
+"""Fields with a port for local mode; they have no effect on a cluster."""
 _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.access": ({"publish": [], "subscribe": []},),
     "spec.publishers.advertise": ("",),
@@ -85,10 +86,10 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.publishers.tolerations": ([],),
     "spec.publishers.topologySpread": (True,),
 }
-"""Values of such fields that already do what they say, or ask for nothing."""
+"""Values of such fields that are not reported, because they ask for nothing or for what happens anyway."""
 _LATER = {"spec.progress.whenLost": "release", "spec.relays": 0, "spec.publishers.dedicated": False}
-"""Fields that came later, with what holds where they are absent: left out then, so that services of an earlier version,
-which refuse fields that they do not know, read the document in the middle of an upgrade."""
+"""Fields of later versions, with the value that a missing field means. A document leaves out such a value: during an
+upgrade, services of an earlier version read it too, and they refuse fields that they do not know."""
 
 
 M = TypeVar("M", bound=Fields)
@@ -97,7 +98,7 @@ M = TypeVar("M", bound=Fields)
 def checked(
     model: type[M], document: object, namespace: str | None, between_fields: Callable[[object], list[Problem]]
 ) -> M:
-    """The manifest of a kind in a document; `between_fields` finds what is wrong with several fields together.
+    """The manifest in a document; `between_fields` finds the problems of several fields together.
 
     Raises `ManifestError` with every problem.
     """
@@ -128,14 +129,14 @@ class StreamManifest(Fields):
 
     @classmethod
     def from_document(cls, document: object, *, namespace: str | None = None) -> Self:
-        """Check a whole document; `namespace` replaces a missing one.
+        """Read and check a whole document; `namespace` is used if it has none.
 
-        Raises `ManifestError` with every problem, each with its path, reason and, where there is one, a hint.
+        Raises `ManifestError` with all problems, each with its path, the reason and perhaps a hint.
         """
         return checked(cls, document, namespace, _between_fields)
 
     def to_document(self) -> dict[str, Any]:
-        """The normalised document: JSON-safe, defaults filled in; of what may not be in effect only what was given."""
+        """The normalised document: JSON-safe, with defaults, except for fields that may have no effect."""
         document = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         for path in _OPTIONAL:
             if not self._given(path):
@@ -149,7 +150,7 @@ class StreamManifest(Fields):
         return document
 
     def not_in_effect(self) -> list[NotInEffect]:
-        """The given fields that do nothing where this stream is: on a cluster, or in local mode."""
+        """The given fields that have no effect where this stream is, on a cluster or in local mode."""
         document = self.to_document()
         notes = {**_PLANNED, **_LOCAL} if self.object_uid else _OPTIONAL
         return [
@@ -160,7 +161,7 @@ class StreamManifest(Fields):
 
     @property
     def local_ports(self) -> dict[str, int]:
-        """The ports that local mode is to use for this stream, by the path of the field; none on a cluster."""
+        """The ports that local mode must use for this stream, by the path of the field; empty on a cluster."""
         if self.object_uid:
             return {}
         given = zip(_LOCAL, (self.spec.publishers.http_port, self.spec.relay_http_port), strict=True)
@@ -178,7 +179,7 @@ class StreamManifest(Fields):
 
     @property
     def object_uid(self) -> str:
-        """The uid of the Kubernetes object that this stream is of; empty in local mode."""
+        """The uid of the stream's Kubernetes object; empty in local mode."""
         return self.metadata.annotations.get(OBJECT_UID, "")
 
     @property
@@ -197,7 +198,7 @@ class StreamManifest(Fields):
 
 
 def immutable_changes(old: StreamManifest, new: StreamManifest) -> list[Problem]:
-    """Fields that may not change while a stream lives, and that differ: time.shape, the payload's, segments."""
+    """The changed fields that must not change while a stream exists: time.shape, payload.*, segments."""
     pairs: tuple[tuple[str, Any, Any], ...] = (
         ("spec.time.shape", old.spec.time.shape_text, new.spec.time.shape_text),
         ("spec.payload.encoding", old.spec.payload.encoding, new.spec.payload.encoding),
@@ -229,9 +230,9 @@ def _headline(model: type[Fields], document: object) -> str:
 
 
 def _between_fields(document: object) -> list[Problem]:
-    """Findings on two fields together, and on the schema's.
+    """Problems of two fields together, and of the payload's schema.
 
-    Of the raw document, so that they are named beside those of single fields.
+    It reads the raw document, so that these are reported together with the problems of single fields.
     """
     shape = field_of(document, "spec.time.shape")
     problems = []
@@ -262,7 +263,7 @@ def _between_fields(document: object) -> list[Problem]:
 
 
 def _port_problems(document: object) -> list[Problem]:
-    """A port is named where one process listens on it, and no other one does."""
+    """Problems of ports: a port can be given only where a single process listens on it."""
     segments, relays = (field_of(document, path) for path in ("spec.segments", "spec.relays"))
     packed = field_of(document, "spec.publishers.segmentsPerPod")
     port, relay_port = (field_of(document, path) for path in _LOCAL)
@@ -293,7 +294,7 @@ def _remove(document: dict[str, Any], parts: Sequence[str]) -> None:
 
 
 def field_of(document: object, path: str) -> Any:
-    """What is at a path such as `spec.time.shape` of a raw document; None where nothing is."""
+    """The value at a path such as `spec.time.shape` of a raw document; None if there is none."""
     value: Any = document
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None

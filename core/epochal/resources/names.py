@@ -6,14 +6,14 @@ from epochal.errors import ManifestError, Problem
 
 DEFAULT_NAMESPACE = "default"
 MAX_NAME = 52
-"""Characters in a stream's name; eleven fewer than a Kubernetes name, so that `-<segment>` and the like still fit."""
+"""Characters in a stream's name: eleven fewer than in Kubernetes, which leaves room for suffixes like `-<segment>`."""
 
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 def check_name(text: str) -> str:
-    """Return `text` if it can name a stream (DNS-1035, at most 52 characters); else raise ValueError, saying why."""
+    """Return `text` if it can name a stream (DNS-1035, at most 52 characters); else raise ValueError with a reason."""
     if len(text) > MAX_NAME:
         raise ValueError(f"has {len(text)} characters; at most {MAX_NAME} are allowed")
     if not _NAME.fullmatch(text):

@@ -1,8 +1,8 @@
-"""Which publishers and relays should run: a pure function of what is declared and what is seen.
+"""The planner: which publishers and relays should run, given the declared streams and the processes that run now.
 
-Local mode and the operator share this one planner, so a stream is laid out in the same way in both. Publisher ids are
-deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own. On a cluster relays are replicas of a
-Deployment, so that only local mode plans each of them.
+Local mode and the operator share it, so a stream is laid out in the same way in both. Publisher ids are deterministic
+(`<namespace>.<name>-<n>`), so nothing is remembered between two plans. On a cluster relays are replicas of a
+Deployment, and only local mode plans each of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +12,13 @@ from typing import Generic, TypeAlias, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class DesiredStream:
-    """A declared stream, as far as its publishers and relays depend on it.
+    """The part of a declared stream that its publishers and relays depend on.
 
-    `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a
-    caller that cannot restart a publisher without loss keeps it constant. `dedicated`: each publisher has a process or
-    pod of its own; else `place` says which process it shares. `http_port` and `relay_http_port` are those that local
-    mode uses when there is one publisher, or relay; 0 is any free one. `stored`: it has logs on disk.
+    `segments`: ids, in order. `generation`: of the settings with which a publisher must have been started; a caller
+    that cannot restart a publisher without loss keeps it constant. `dedicated`: whether each publisher has a process or
+    pod of its own; if not, `place` chooses the process that it shares. `http_port` and `relay_http_port`: ports for
+    local mode, used when there is a single publisher or relay; 0 means any free port. `stored`: whether logs are on
+    disk.
     """
 
     namespace: str
@@ -40,7 +41,7 @@ class DesiredStream:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPublisher:
-    """A publisher that runs or should run: equal ones are interchangeable."""
+    """A publisher that runs or should run. Two that are equal can replace each other."""
 
     id: str
     stream: str
@@ -50,12 +51,12 @@ class PlannedPublisher:
     dedicated: bool = True
     http_port: int = 0
     stored: bool = field(default=False, compare=False)
-    """Whether its logs are on disk, where a lock keeps a second one out."""
+    """Whether its logs are on disk, where a lock keeps a second process out."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRelay:
-    """A relay process of local mode; `name` is that by which subscribers ask for it, the stream's."""
+    """A relay process of local mode. `name`: the name that subscribers ask for, which is the stream's."""
 
     id: str
     stream: str
@@ -69,14 +70,14 @@ ObservedPublisher: TypeAlias = PlannedPublisher
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop this publisher: its stream is gone, or it should run otherwise."""
+    """Stop this publisher: its stream is gone, or it runs with other segments or settings than it should."""
 
     publisher: PlannedPublisher
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start this publisher, after what is to be stopped has stopped."""
+    """Start this publisher once all publishers that must stop have stopped."""
 
     publisher: PlannedPublisher
 
@@ -97,7 +98,7 @@ def publisher_id(namespace: str, name: str) -> str:
 
 
 def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
-    """The publishers that one stream should have: consecutive segments, `segments_per_pod` to each.
+    """The publishers that a stream should have; each serves `segments_per_pod` consecutive segments.
 
     >>> [p.id for p in publishers_of(DesiredStream("demo", "flights", "u", ("0", "1", "2"), 2))]
     ['demo.flights-0', 'demo.flights-1']
@@ -120,7 +121,7 @@ def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
 
 
 def relays_of(stream: DesiredStream) -> list[PlannedRelay]:
-    """The relays that one stream should have. No publisher has such an id: names have no dots.
+    """The relays that a stream should have. Their ids differ from those of publishers, as names contain no dots.
 
     >>> [relay.id for relay in relays_of(DesiredStream("demo", "flights", "u", ("0",), relays=2))]
     ['demo.flights.relay-0', 'demo.flights.relay-1']
@@ -137,7 +138,7 @@ Planned = TypeVar("Planned", PlannedPublisher, PlannedRelay)
 
 @dataclass(frozen=True, slots=True)
 class Changes(Generic[Planned]):
-    """What is to be stopped, what is to be started after that, and what goes on."""
+    """The processes to stop, those to start after that, and those that keep running."""
 
     stop: tuple[Planned, ...]
     start: tuple[Planned, ...]
@@ -145,12 +146,12 @@ class Changes(Generic[Planned]):
 
 
 def plan_relays(desired: Sequence[DesiredStream], observed: Sequence[PlannedRelay]) -> Changes[PlannedRelay]:
-    """What leads from `observed` to the relays of `desired`. Idempotent, as `plan` is."""
+    """The changes that lead from `observed` to the relays of `desired`. Idempotent, like `plan`."""
     return _compared({relay.id: relay for stream in desired for relay in relays_of(stream)}, observed)
 
 
 def _compared(wanted: Mapping[str, Planned], observed: Sequence[Planned]) -> Changes[Planned]:
-    """Equal ones go on, and one of several equal ones; by id."""
+    """Compare by id: a process that equals the wanted one is kept; of several equal ones, only the first."""
     keep: dict[str, Planned] = {}
     stop: list[Planned] = []
     for seen in sorted(observed, key=lambda each: each.id):
@@ -163,9 +164,10 @@ def _compared(wanted: Mapping[str, Planned], observed: Sequence[Planned]) -> Cha
 
 
 def plan(desired: Sequence[DesiredStream], observed: Sequence[PlannedPublisher]) -> list[Action]:
-    """What leads from `observed` to `desired`: stops, then starts, then keeps; each publisher in exactly one action.
+    """The actions that lead from `observed` to `desired`: stops, then starts, then keeps.
 
-    Idempotent: once the actions are applied, planning again gives only keeps. One of several equal publishers is kept.
+    Each publisher is in exactly one action; one of several equal publishers is kept. Idempotent: once the actions are
+    carried out, the next plan has only keeps.
     """
     wanted = {publisher.id: publisher for stream in desired for publisher in publishers_of(stream)}
     found = _compared(wanted, observed)
@@ -173,10 +175,10 @@ def plan(desired: Sequence[DesiredStream], observed: Sequence[PlannedPublisher])
 
 
 def place(publishers: Iterable[PlannedPublisher], placed: Mapping[str, int], processes: int) -> Mapping[str, int]:
-    """The process that each of `publishers` shares, as a number below `processes`, by id; none for a dedicated one.
+    """The number of the process, below `processes`, that each publisher shares, by id; without dedicated publishers.
 
-    `placed`: where those are that run. They stay, because to move one would stop it; a new one goes where the fewest
-    segments are, the first process among equals. Raises `ValueError` for less than one process.
+    `placed`: the processes of the running publishers. These do not move, because moving a publisher stops it. A new one
+    goes to the process with the fewest segments, the first among equals. Raises `ValueError` for less than one process.
 
     >>> a, b = (PlannedPublisher(each, "demo/x", "u", ("0",), dedicated=False) for each in "ab")
     >>> place([a, b], {"a": 1}, 2)
@@ -198,5 +200,5 @@ def place(publishers: Iterable[PlannedPublisher], placed: Mapping[str, int], pro
 
 
 def changes(actions: Iterable[Action]) -> list[Stop | Start]:
-    """The actions that do something."""
+    """The actions that change something: stops and starts."""
     return [action for action in actions if not isinstance(action, Keep)]

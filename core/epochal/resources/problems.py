@@ -1,6 +1,6 @@
-"""The wording of what is wrong with a document: path, reason, hint.
+"""The problems of a document, as a person reads them: path, reason, hint.
 
-A person reads these, and pydantic's own messages name the types of Python.
+Pydantic's own messages are not shown, because they name the types of Python.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from epochal.resources.quantities import format_bytes, format_duration
 
 MAX_NODES = 20_000
 MAX_DEPTH = 24
-"""A manifest is a few dozen values a few levels deep; these bounds keep a hostile one from costing more than that."""
+"""Bounds for hostile documents. A manifest has a few dozen values, a few levels deep."""
 
 _WANTED = {
     "bool_type": "true or false",
@@ -30,7 +30,7 @@ _WANTED = {
 
 
 def path_of(parts: Sequence[str | int]) -> str:
-    """`spec.access.publish[0].namespace` of its parts; `document` for the whole.
+    """A path as text, such as `spec.access.publish[0].namespace`; `document` for the whole.
 
     >>> path_of(["spec", "access", "publish", 0, "namespace"])
     'spec.access.publish[0].namespace'
@@ -65,7 +65,7 @@ def show(value: object) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """`did you mean X?` for a slip of the pen, else the list of what is known."""
+    """`did you mean X?` if a known word is similar, else the list of known words."""
     folded = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word[:80].lower(), list(folded), n=1, cutoff=0.6)
     if close:
@@ -74,7 +74,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def plain_problems(document: object) -> list[Problem]:
-    """Problems of a document as mere data: only JSON's kinds of value, text keys, bounded size and depth."""
+    """Problems of a document whatever its kind: values that JSON does not have, keys that are no text, size, depth."""
     problems: list[Problem] = []
     stack: list[tuple[tuple[str | int, ...], object]] = [((), document)]
     seen = 0
@@ -107,7 +107,7 @@ def _children(
 
 
 def from_validation(error: ValidationError, model: type[BaseModel], prefix: tuple[str, ...] = ()) -> list[Problem]:
-    """The validation library's findings on `model`, as problems with paths under `prefix`."""
+    """Pydantic's errors on `model` as problems, with paths under `prefix`."""
     return [_problem(details, model, prefix) for details in error.errors(include_url=False)]
 
 
@@ -176,7 +176,7 @@ def _example(path: str) -> str:
 
 
 def _fields(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """The document's names of the fields that may stand at `path`."""
+    """The names of the fields that a document may have at `path`."""
     for part in path:
         if isinstance(part, int):
             continue

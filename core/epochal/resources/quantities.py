@@ -1,6 +1,6 @@
-"""Amounts as people write them in a manifest: `256Mi` of memory, `500m` of a processor, `30s` of time.
+"""Amounts as they are written in a manifest: `256Mi` of memory, `500m` of a processor, `30s` of time.
 
-Both notations are those of Kubernetes, so that one file serves `epochal apply` and `kubectl apply`.
+The notations are those of Kubernetes, so that the same file works with `epochal apply` and `kubectl apply`.
 """
 
 import re
@@ -18,7 +18,7 @@ _DURATION = re.compile(r"(?:([0-9]{1,15})h)?(?:([0-9]{1,15})m)?(?:([0-9]{1,15})s
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes in `text`; raises ValueError with what would be right.
+    """The bytes that `text` means; raises ValueError with the correct form.
 
     >>> parse_bytes("1Gi"), parse_bytes("1.5k"), parse_bytes("512")
     (1073741824, 1500, 512)
@@ -47,7 +47,7 @@ def format_bytes(number: int) -> str:
 
 
 def same_amount(one: str, other: str) -> bool:
-    """Whether two amounts of a resource are equal: Kubernetes rounds up to thousandths, and writes its own form.
+    """Whether two amounts of a resource are equal. Kubernetes rounds up to thousandths and changes the notation.
 
     >>> same_amount("1000m", "1"), same_amount("1.5Gi", "1536Mi"), same_amount("1Gi", "1G")
     (True, True, False)
@@ -59,7 +59,7 @@ def same_amount(one: str, other: str) -> bool:
 
 
 def thousandths(amount: str) -> int | None:
-    """Thousandths of the unit, rounded up; None for what is not written in such a form."""
+    """An amount in thousandths of its unit, rounded up; None if `amount` has another form."""
     match = _AMOUNT.fullmatch(amount)
     if match is None or match[3] not in _THOUSANDTHS:
         return None
@@ -69,7 +69,7 @@ def thousandths(amount: str) -> int | None:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `text`, exact to the millisecond; raises ValueError with what would be right.
+    """The seconds that `text` means, exact to the millisecond; raises ValueError with the correct form.
 
     >>> parse_duration("24h"), parse_duration("500ms"), parse_duration("1m30s")
     (86400.0, 0.5, 90.0)
@@ -82,7 +82,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The notation with the one largest unit that is exact.
+    """The notation with the largest unit that is exact.
 
     >>> format_duration(86400.0), format_duration(90.0), format_duration(0.5)
     ('24h', '90s', '500ms')

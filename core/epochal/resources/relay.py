@@ -1,6 +1,7 @@
-"""A Relay manifest: relays of one stream, which pass it on to many subscribers.
+"""The Relay manifest: relays of one stream, which pass it on to many subscribers.
 
-On a cluster it is a custom resource. The catalog has no place for it: local mode knows `spec.relays` of the stream.
+It exists on a cluster only, as a custom resource. The catalog does not store it; in local mode a stream's own
+`spec.relays` says how many relays it has.
 """
 
 from collections.abc import Iterator
@@ -130,7 +131,7 @@ class RelayManifest(Fields):
 
 
 def _between_fields(document: object) -> Iterator[Problem]:
-    """What is wrong with two fields together; the definition has the same as rules (CEL)."""
+    """Problems of two fields together. The custom resource definition has the same as CEL rules."""
     replicas, scaling = field_of(document, "spec.replicas"), field_of(document, "spec.autoscaling")
     if replicas is not None and scaling is not None:
         yield Problem("spec.autoscaling", "cannot be together with replicas", "leave one of them out")

@@ -1,4 +1,4 @@
-"""The custom resource definition of a Relay, made as that of a Stream is."""
+"""The custom resource definition of a Relay, derived from its model in the same way as that of a Stream."""
 
 from epochal.resources.crd import (
     MOST_TEXT,

@@ -1,7 +1,7 @@
 """`payload.schema` of a stream: the fields of its records, with their types.
 
-Writers, subscribers, the catalog and Spark compare schemas, and none of them needs pyarrow for it: a type is a text of
-a small grammar, close to Arrow's own spelling.
+Writers, subscribers, the catalog and Spark compare schemas without pyarrow: a type is a text with a small grammar,
+close to Arrow's own notation.
 
     bool  int8 ... int64  uint8 ... uint64  float32  float64  string  binary  date32
     timestamp[s|ms|us|ns]  timestamp[us, UTC]  decimal128(10, 2)  list<T>  struct<name: T, other: T>
@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"\s*([<>\[\](),:]|[^<>\[\](),:]+)")
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A type that its name says all about."""
+    """A type without parameters."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """Units since 1970; with a zone, an instant (always counted in UTC), without one a wall clock's reading."""
+    """Units since 1970. With a zone it is an instant, always counted in UTC; without one, the time of a wall clock."""
 
     unit: str
     zone: str = ""
@@ -55,7 +55,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """`precision` digits, `scale` of them after the point."""
+    """A number with `precision` digits, `scale` of them after the decimal point."""
 
     precision: int
     scale: int
@@ -66,7 +66,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """Any number of one type; items may be null."""
+    """A list of any length with items of one type, which may be null."""
 
     item: "Type"
 
@@ -109,7 +109,7 @@ class Schema:
 
     @classmethod
     def parse(cls, document: object, path: str = "payload.schema") -> Self:
-        """Read the form that manifests have; raises `ManifestError` with every wrong field, under `path`."""
+        """Read a schema as it is in a manifest; raises `ManifestError` with every wrong field, under `path`."""
         problems: list[Problem] = []
         fields = tuple(_read_fields(document, path, problems))
         if problems:
@@ -117,7 +117,7 @@ class Schema:
         return cls(fields)
 
     def to_document(self) -> dict[str, Any]:
-        """The normal form: JSON-safe, types spelled in one way, `nullable` written out."""
+        """The normalised form: JSON-safe, each type in its one spelling, `nullable` always present."""
         return {
             "fields": [
                 {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in self.fields
@@ -141,7 +141,7 @@ def parse_type(text: str) -> Type:
 
 
 def differences(declared: Schema | None, wanted: Schema | None, path: str = "payload.schema") -> list[Problem]:
-    """Where `wanted` is not what the stream declares, field by field; nothing when nothing is wanted (S28)."""
+    """Where `wanted` differs from the stream's schema, by field; empty if no schema is wanted (S28)."""
     if wanted is None or declared == wanted:
         return []
     if declared is None:
@@ -235,7 +235,7 @@ class _Reader:
         self._at = 0
 
     def next(self) -> str | None:
-        """The next token, left where it is."""
+        """The next token, without taking it; None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def _word(self) -> str:
@@ -258,7 +258,7 @@ class _Reader:
         return name
 
     def type(self, depth: int) -> Type:
-        """One type, whole."""
+        """Take the tokens of one whole type."""
         if depth > MAX_DEPTH:
             raise ValueError(f"types nest at most {MAX_DEPTH} deep")
         word = self._word()

@@ -1,7 +1,8 @@
 """The fields of a Stream, with their types, bounds and defaults.
 
 Field names are camelCase in documents and snake_case here; durations are seconds (float), sizes are bytes (int).
-`manifest` turns a document into these, and words the problems.
+`manifest` turns a document into these models. Descriptions of fields, and the first line of a model's docstring, are
+part of the custom resource definition.
 """
 
 import re
@@ -40,7 +41,7 @@ LABEL_KEY_PATTERN = rf"({SUBDOMAIN_PATTERN}/)?{_LABEL_PATTERN}"
 LABEL_VALUE_PATTERN = rf"({_LABEL_PATTERN})?"
 """Labels of nodes, and their taints."""
 LEAST_MEMORY = 64 * MI
-"""What a publisher or relay has taken before it serves anything: its code."""
+"""The memory of a publisher or relay that serves nothing yet: its code."""
 
 
 def _read_bytes(value: object) -> object:
@@ -81,12 +82,12 @@ def _check_relay_host(value: str) -> str:
 def _normal_schema(value: dict[str, Any]) -> dict[str, Any]:
     try:
         return Schema.parse(value).to_document()
-    except ManifestError:  # `manifest` names every wrong field of it; an error here could name one
+    except ManifestError:  # `manifest` reports every wrong field of it; an error from here could name only one
         return value
 
 
 class ValueFormat(StrEnum):
-    """What a value is beyond its Python type: the `format` in the model's schema."""
+    """The kind of a value, which its Python type does not show: the `format` in the model's schema."""
 
     BYTES = "bytes"
     DURATION = "duration"
@@ -103,7 +104,7 @@ class ValueFormat(StrEnum):
     TAINT_KEY = "taint key"
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Note it in the schema."""
+        """Add it to the schema as `format`."""
         return {**handler(schema), "format": self.value}
 
 
@@ -119,7 +120,7 @@ RELAY_HOST_PATTERN = r"(\{(pod|relay|namespace)\}|[-A-Za-z0-9.:]){0,253}"
 RelayHost = Annotated[str, AfterValidator(_check_relay_host), ValueFormat.RELAY_HOST]
 Origin = Annotated[str, AfterValidator(check_origin), ValueFormat.ORIGIN]
 DIRECT = "direct"
-"""What a relay follows where it follows the publishers; no relay can be called so."""
+"""The value of `upstream` for a relay that follows the publishers; no relay can have this name."""
 Object = dict[str, Any]
 
 

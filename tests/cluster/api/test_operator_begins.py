@@ -12,6 +12,7 @@ from tests.cluster.harness.apiserver import ApiServer
 
 from epochal.resources.definitions import all_crds
 
+WATCH_ENDED = 4
 EXEC = "client.authentication.k8s.io/v1"
 
 
@@ -20,8 +21,8 @@ async def test_streams_that_are_defined_later_are_watched(
 ) -> None:
     """With lists made once an hour: what is seen is seen by watching.
 
-    An API server lets the watches of a definition that was deleted go on for two minutes; one that tells nothing is
-    opened anew before.
+    An API server lets the watches of a definition that was deleted go on for two minutes. A silent watch is opened
+    again before that, and refused. Then the operator ends; once started again it waits for the definition.
     """
     server = api_servers(controllers=True)
     server.kubectl("create", "namespace", "demo")
@@ -46,8 +47,10 @@ async def test_streams_that_are_defined_later_are_watched(
         await set_up.is_ready()
         await set_up.delete()
         await set_up.is_gone()
-        process = operator.process
+        set_up.expected_errors.append("stopping: streams cannot be watched: 404")
         await asyncio.to_thread(server.kubectl, "delete", "crd", "streams.epochal.dev", "--wait=true")
+        assert await operator.ended() == WATCH_ENDED
+        await operator.start()
 
         async def undefined() -> bool:
             return operator.log.read_text().count("streams are not defined") == 2
@@ -57,7 +60,6 @@ async def test_streams_that_are_defined_later_are_watched(
         await lists(operator, 2)
         await set_up.declare("again")
         await set_up.is_ready("again")
-        assert operator.process == process
 
 
 async def lists(operator: Operator, times: int) -> None:

@@ -13,7 +13,7 @@ from tests.cluster.api.api_proxy import api_proxy
 from tests.cluster.api.sandbox import Catalog, Operator, Sandbox, eventually, scrape
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
-LEASE_LOST = 3
+LEASE_LOST, WATCH_ENDED = 3, 4
 
 
 async def test_events_that_are_lost_are_made_good_by_lists(sandbox: Sandbox) -> None:
@@ -169,7 +169,7 @@ async def test_an_api_server_that_wants_rest_gets_it(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "which"), [(503, "lists and watches"), (403, "lists and watches"), (404, "watches"), (503, "watches")]
+    ("status", "which"), [(503, "lists and watches"), (403, "lists and watches"), (503, "watches")]
 )
 async def test_a_kind_that_cannot_be_watched_for_a_while_is_watched_again(
     sandbox: Sandbox, status: int, which: str
@@ -214,14 +214,40 @@ async def test_a_kind_that_cannot_be_watched_for_a_while_is_watched_again(
         trouble, watched = False, len(proxy.watches)
 
         async def watched_again() -> bool:
-            return {path.rpartition("/")[2] for path in proxy.watches[watched:]} >= {"streams", "pods", "services"}
+            return any(path.endswith("/pods") for path in proxy.watches[watched:])
 
         await eventually(watched_again)
         await sandbox.change(progress={"minWriters": 2})
         await sandbox.is_ready()
         await sandbox.is_ready("meanwhile")
         assert operator.process == process
-        assert operator.log.read_text().count("pods cannot be watched") == 1, "each reason is told once"
+        assert operator.log.read_text().count("pods cannot be watched") == 1, "each reason is logged once"
+
+
+async def test_an_operator_whose_watches_end_ends_too_and_goes_on_when_it_is_started_again(sandbox: Sandbox) -> None:
+    async with api_proxy(sandbox.api) as proxy:
+        trouble = False
+
+        async def before(request: web.Request, body: bytes) -> web.Response | None:
+            if not trouble or "watch=true" not in request.query_string or not request.path.endswith("/pods"):
+                return None
+            return web.json_response({"kind": "Status", "status": "Failure", "code": 404}, status=404)
+
+        proxy.before = before
+        sandbox.expected_errors.append("stopping: pods cannot be watched: 404")
+        operator = sandbox.operator(url=proxy.url, resync=3600)
+        await operator.start()
+        await sandbox.declare()
+        await sandbox.is_ready()
+        trouble = True
+        await proxy.expire_watches()
+        assert await operator.ended() == WATCH_ENDED
+        assert "stopping: pods cannot be watched: 404 " in operator.log.read_text()
+        await sandbox.declare("meanwhile", 1)
+        trouble = False
+        await operator.start()
+        await sandbox.is_ready("meanwhile")
+        await sandbox.is_ready()
 
 
 async def test_a_create_that_was_done_although_its_answer_was_lost(sandbox: Sandbox) -> None:

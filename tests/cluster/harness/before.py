@@ -22,11 +22,17 @@ TAG = "before"
 _COMPONENTS = ("catalog", "publisher", "operator", "toolbox")
 _IMAGES = ROOT / ".cache" / "images"
 _CODE = ("core", "services", "operator", "spark", "charts")
-_DOCKERFILES = tuple(f"{part}/Dockerfile" for part in ("core", "services/catalog", "services/publisher", "operator"))
 _AS_NOW = (
-    *("pyproject.toml", "requirements.lock", ".dockerignore", "README.md", "LICENSE", "tools", "examples/demo"),
-    *_DOCKERFILES,
+    "Dockerfile",
+    "pyproject.toml",
+    "requirements.lock",
+    ".dockerignore",
+    "README.md",
+    "LICENSE",
+    "tools",
+    "examples/demo",
 )
+"""What is taken from the present tree: how images are built, and the locked packages."""
 _SHARED = ("storage", "run", "driver", "lock")
 """What builds of both versions share: the layers, and the lock by which they take turns."""
 

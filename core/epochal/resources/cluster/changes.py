@@ -1,7 +1,7 @@
-"""Which fields of an object are not as they were drawn, and who changed them: the words of a repair.
+"""Which fields of an object differ from its definition, and who changed them: the text of the event about a repair.
 
-An API server notes in `metadata.managedFields` which program wrote which field last, and when. It does not note who
-removed a field: then the program that wrote the object last is named as such, if it is noted at all.
+The API server records in `metadata.managedFields` which program last wrote each field, and when. It does not record
+who removed a field. For a removed field the event names the program that last wrote the object, if that is recorded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,18 +14,18 @@ from epochal.resources.spec import Object
 Path = tuple[str, ...]
 _SHOWN = 5
 _HASH_PATH = ("metadata", "annotations", HASH)
-"""Differs whenever something else does that was declared."""
+"""This annotation differs whenever the definition has changed, so events do not list it."""
 
 
 class Repair(NamedTuple):
-    """Why an object is written again: the reason of the event, and the message."""
+    """Why an object is written again: reason and message of the event."""
 
     reason: str
     why: str
 
 
 def repair(drawn: Object, live: Object) -> Repair:
-    """Why `live` is to be made as `drawn`: it is declared otherwise now, or someone else has changed it."""
+    """Why `live` must be changed to match `drawn`: the definition has changed, or someone else changed the object."""
     paths = changed_fields(drawn, live)
     names = _listed(paths)
     if _hash_of(drawn) != _hash_of(live):
@@ -37,7 +37,7 @@ def repair(drawn: Object, live: Object) -> Repair:
 
 
 def changed_fields(drawn: Any, live: Any, path: Path = ()) -> list[Path]:
-    """The paths of the fields that `live` does not have as they were drawn; a list counts as one field.
+    """The paths of the fields of `drawn` that differ in `live`; a list counts as one field.
 
     >>> changed_fields({"spec": {"a": 1, "b": {"c": 2}}}, {"spec": {"a": 1, "b": {"c": 3, "d": 4}}})
     [('spec', 'b', 'c')]
@@ -57,7 +57,7 @@ def changed_fields(drawn: Any, live: Any, path: Path = ()) -> list[Path]:
 
 
 def who_wrote(live: Object, paths: Sequence[Path]) -> str:
-    """The program other than this operator that wrote one of these fields last, or the object; empty if none did."""
+    """Which program last wrote one of these fields, or else the object, as text; empty if only this operator did."""
     others = [
         entry
         for entry in live["metadata"].get("managedFields", ())
@@ -74,7 +74,7 @@ def who_wrote(live: Object, paths: Sequence[Path]) -> str:
 
 
 def _owns(fields: Object, path: Path) -> bool:
-    """Whether a field, or something in it, is in a set of managed fields."""
+    """Whether a field, or a part of it, is in a set of managed fields (`f:NAME` keys, as in `fieldsV1`)."""
     for name in path:
         if f"f:{name}" not in fields:
             return False

@@ -1,8 +1,8 @@
-"""The objects that a stream has on a cluster, drawn from what is declared, and whether those there are as drawn.
+"""The definitions of a stream's Kubernetes objects, and the comparison of an existing object with its definition.
 
-The same declaration gives the same objects. An API server fills in defaults, and others add fields of their own: what
-is compared is what was drawn, and nothing else. A comparison that finds a difference where there is none would write
-for ever. The pod is drawn in `pods`.
+The same manifest always gives the same definitions. The API server adds defaults and other programs add fields, so only
+fields of the definition are compared. This has to be exact: a difference that is none would be written at every
+reconcile, for ever. The definition of the pod is in `pods`.
 """
 
 import functools
@@ -41,9 +41,9 @@ from epochal.resources.spec import Account, Object
 
 
 def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object]:
-    """Every object, in the order in which they are made: what a pod needs comes before it.
+    """All objects of a stream, in the order of creation: what a pod needs comes before it.
 
-    Raises `ManifestError` for what cannot be drawn.
+    Raises `ManifestError` for a manifest without a valid definition, as `check_drawable` does.
     """
     drawn = [service_account(common_name(stream.name)), _service(stream), _budget(stream)]
     if settings.network_policies:
@@ -54,7 +54,10 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
     children = [hashed(_owned(stream, item)) for item in drawn]
     pods = [_owned(stream, item) for item in _pods(stream, settings)]
     given = _settings(stream)
-    if stream.keeps_logs:  # a pod that is started again for them loses nothing
+    # A publisher takes changed settings only when it starts. With logs on volumes a new pod loses nothing, so the
+    # settings are part of the hash and a change replaces pods. Without, a new pod would lose its history: a second
+    # annotation records the settings, and the status says that the change takes effect at the next start.
+    if stream.keeps_logs:
         pods = [hashed(item, given) for item in pods]
     else:
         pods = [_annotated(hashed(item, None), SETTINGS, _digest(given)) for item in pods]
@@ -64,7 +67,7 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
 
 @functools.cache
 def release_of(settings: ClusterSettings) -> str:
-    """The hash of what every pod has from the operator, whatever its stream: of the pod of a stream like no other."""
+    """The hash of all that the operator's settings contribute to every pod: of the pod of a fixed, minimal stream."""
     document = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
@@ -76,7 +79,7 @@ def release_of(settings: ClusterSettings) -> str:
 
 
 def check_drawable(manifest: StreamManifest) -> None:
-    """Raise `ManifestError` for what is a manifest, and cannot be drawn."""
+    """Raise `ManifestError` for a valid manifest whose objects cannot be defined: a bad `publishers.advertise`."""
     segments = tuple(map(str, range(manifest.spec.segments)))
     advertised(ClusterStream(manifest, "", "", segments), 0)
 
@@ -90,7 +93,10 @@ def _owned(stream: ClusterStream, item: Object) -> Object:
 
 
 def owned(manifest: StreamManifest | RelayManifest, uid: str, marks: Mapping[str, str], item: Object) -> Object:
-    """In the namespace of the object that is declared so and has this uid, deleted with it, and with these labels."""
+    """`item` with these labels, in the namespace of its owner, and deleted with it.
+
+    `manifest` and `uid`: of the owner. `marks`: the labels.
+    """
     metadata = item["metadata"]
     owner = {
         "apiVersion": manifest.api_version,
@@ -110,7 +116,10 @@ def owned(manifest: StreamManifest | RelayManifest, uid: str, marks: Mapping[str
 
 
 def hashed(item: Object, *more: Any) -> Object:
-    """With the hash of the drawing, and of `more`, as an annotation: so a field that is drawn no more is a change."""
+    """`item` with the hash of its definition, and of `more`, as an annotation.
+
+    Without it, a field that is removed from the definition would be no difference, and stay in the object for ever.
+    """
     return _annotated(item, HASH, _digest(item, *more))
 
 
@@ -125,21 +134,21 @@ def _annotated(item: Object, name: str, value: str) -> Object:
 
 
 def _labelled(stream: ClusterStream, item: Object) -> Object:
-    """With labels that are in no hash: a pod takes them while it runs."""
+    """`item` with labels that are not part of the hash: a running pod gets them without being replaced."""
     metadata = item["metadata"]
     marks = recommended_labels("publisher", stream.name)
     return {**item, "metadata": {**metadata, "labels": {**metadata["labels"], **marks}}}
 
 
 def _settings(stream: ClusterStream) -> Any:
-    """The settings that a publisher takes when it starts."""
+    """The settings that a publisher reads only when it starts."""
     spec = stream.manifest.to_document()["spec"]
     history = {key: value for key, value in spec["history"].items() if key != "storage"}
     return [history, spec["progress"], spec["push"]]
 
 
 def service_account(name: str) -> Object:
-    """An account without rights, whose token no pod gets."""
+    """A service account without rights, whose token is mounted in no pod."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -149,7 +158,7 @@ def service_account(name: str) -> Object:
 
 
 def _relay(stream: ClusterStream) -> Object:
-    """The relays of `spec.relays`. Its other fields are for who wants them: what is not drawn stays."""
+    """The Relay object of `spec.relays`. Users may set its other fields, which are not compared and so stay."""
     return {
         "apiVersion": stream.manifest.api_version,
         "kind": RELAY_KIND,
@@ -159,7 +168,7 @@ def _relay(stream: ClusterStream) -> Object:
 
 
 def _service(stream: ClusterStream) -> Object:
-    """Gives the pods names of their own; also before they are ready, for who waits for them."""
+    """A headless service: each pod has a DNS name, also before it is ready, for clients that already wait for it."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -176,7 +185,7 @@ def _service(stream: ClusterStream) -> Object:
 
 
 def _budget(stream: ClusterStream) -> Object:
-    """All but one stay: a count, since a share would be of the segments, and a pod may serve several of these."""
+    """One pod may be down at a time. As a number: a percentage would count segments, and a pod may serve several."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -190,9 +199,9 @@ def _budget(stream: ClusterStream) -> Object:
 
 
 def _network_policy(stream: ClusterStream) -> Object:
-    """Who may connect, by namespace: those of the access lists, or the stream's own where there are none.
+    """Which namespaces may connect: those of the access lists, or the stream's own if there are none.
 
-    An address that is advertised is for clients whose namespace is not known: then everyone may.
+    With an advertised address clients may be anywhere, and their namespace is not known: then everyone may connect.
     """
     manifest = stream.manifest
     everyone = bool(manifest.spec.publishers.advertise)
@@ -211,7 +220,7 @@ def _network_policy(stream: ClusterStream) -> Object:
 
 
 def for_readers(stream: StreamManifest, everyone: bool) -> tuple[Object, Object]:
-    """Who may connect to read: subscribers and the stream's relays; and, for metrics, who monitors."""
+    """Two ingress rules: for reading, from subscribers and the stream's relays; and for metrics, from monitoring."""
     readers = _peers(stream, stream.spec.access.subscribe, everyone)
     if stream.namespace not in readers[0]["namespaceSelector"]["matchExpressions"][0]["values"]:
         readers.append({"podSelector": {"matchLabels": relay_pod_labels(stream.name)}})
@@ -258,14 +267,14 @@ def _volume(stream: ClusterStream, segment: str) -> Object:
 
 
 WHOLE = frozenset(("selector", "podSelector", "ingress"))
-"""What is compared whole: with a label more a selector selects less, such as nothing; with a peer more a policy lets
-more in. All of it is drawn, no default is left to the API server."""
+"""Fields that are compared as a whole. One more label makes a selector match fewer pods, or none; one more peer makes a
+policy admit more. This works as the definitions set every part of them, and leave no default to the API server."""
 _AMOUNTS = frozenset(("requests", "limits"))
-"""What is compared by value: the API server writes amounts in a form of its own."""
+"""Fields whose amounts are compared by value: the API server may write the same amount in another form."""
 
 
 def covers(drawn: Any, live: Any) -> bool:
-    """Whether everything that was drawn is there with the same values; of a list, some item for each that was drawn.
+    """Whether `live` has every field of `drawn` with the same value. In a list, each drawn item must match some item.
 
     >>> covers({"a": [{"name": "x"}]}, {"a": [{"name": "y"}, {"name": "x", "port": 1}], "b": 2})
     True
@@ -284,7 +293,7 @@ def covers(drawn: Any, live: Any) -> bool:
 
 
 def covers_field(name: str, drawn: Any, live: Object) -> bool:
-    """Whether one field is there as it was drawn."""
+    """Whether `live` has the field `name` with the drawn value."""
     if name not in live:
         return _is_nothing(drawn)
     if name in WHOLE:
@@ -296,15 +305,16 @@ def covers_field(name: str, drawn: Any, live: Object) -> bool:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether an API server leaves this out: what is empty.
+    """Whether the API server may drop a field with this value, because it is empty.
 
-    Not false or zero: the fields that are drawn so are there whatever their value, and mean something else without it.
+    False and zero are not empty: the API server keeps them in all fields that are drawn with them, and a field that is
+    missing there has another meaning.
     """
     return value in ("", {}, [])
 
 
 def grown(drawn: Object, live: Object) -> Object | None:
-    """The claim with its new size, if that is larger than what it requests now; a claim never shrinks.
+    """The claim with its new size, if that is larger than the present request; else None, as claims cannot shrink.
 
     >>> claim = lambda size: {"metadata": {"name": "a", "namespace": "b"}, "apiVersion": "v1", "kind": "X",
     ...                       "spec": {"resources": {"requests": {"storage": size}}}}
@@ -320,7 +330,7 @@ def grown(drawn: Object, live: Object) -> Object | None:
 
 
 def differing(drawn: Object, live: Object) -> set[str]:
-    """The fields of the manifest that a claim is not as, and never will be: a smaller size, another storage class.
+    """Manifest fields that an existing claim cannot follow: a smaller size, another storage class.
 
     >>> claim = lambda size, kind: {"spec": {"resources": {"requests": {"storage": size}}, "storageClassName": kind}}
     >>> sorted(differing(claim("1Gi", "fast"), claim("2Gi", "slow")))

@@ -1,7 +1,16 @@
-"""Which actions lead from the objects that are there to those that should be: a pure function.
+"""The cluster planner: compares the objects of a stream that exist with those it should have, and returns actions.
 
-`resources.plan` decides which publishers there are, for local mode too. Here publishers are pods, which take time to
-come and go, and beside them are volumes, services and what others made under the same names.
+`resources.plan` decides which publishers a stream has, for local mode too. On a cluster a publisher is a pod, which
+takes time to start and to end. A stream also has volumes, services and more, and other owners may use the same names.
+
+Nothing is remembered between two plans: each one sees the objects as they are, so the operator may be killed between
+any two writes. These invariants hold for every plan, whatever the objects are:
+
+- A segment has one pod at a time. A pod is created only when no other pod, not even a terminating one, has its name
+  or one of its segments.
+- Data is never deleted. Volume claims are created and grown, and no action deletes one that is the stream's.
+- A pod that serves is replaced only while all other pods are ready, and one pod, or one group that exchanges
+  segments, at a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,17 +38,17 @@ from epochal.resources.spec import Object
 
 
 class Whose(Enum):
-    """To whom an object belongs."""
+    """Who owns an object."""
 
     OURS = "ours"
     LEFT_OVER = "left over"
-    """A deleted stream of the same name: it is being collected, and its name becomes free."""
+    """A deleted stream of the same name. Kubernetes is collecting the object, and then its name is free."""
     FOREIGN = "foreign"
-    """Somebody else; it is not touched."""
+    """Someone else. The operator does not touch it."""
 
 
 def whose(item: Object, name: str, object_uid: str, kind: str = KIND) -> Whose:
-    """Judge by the controlling owner, which no one sets by accident, as happens with labels."""
+    """Who owns `item`, judged by its controlling owner: labels are copied by accident, this reference is not."""
     for owner in item["metadata"].get("ownerReferences", ()):
         if owner.get("controller"):
             if owner["uid"] == object_uid:
@@ -52,43 +61,43 @@ def whose(item: Object, name: str, object_uid: str, kind: str = KIND) -> Whose:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make this object; if there is one of its name by now, look at it again."""
+    """Create this object. If one of this name exists by then, the stream is planned again."""
 
     item: Object
     why: str = "there was none"
 
     @property
     def reason(self) -> str:
-        """The reason of the event about it."""
+        """The reason in the Kubernetes event about this action."""
         return "Created"
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Bring the fields of `item` to the object with this uid, and leave its others alone."""
+    """Set the fields of `item` on the object with this uid, and leave all other fields as they are."""
 
     item: Object
     uid: str
     why: str = ""
     reason: str = "Changed"
-    """Of the event about it: `PutBack` if someone else had changed the object."""
+    """The reason in the Kubernetes event about this action: `PutBack` if someone else had changed the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete exactly the object that was seen: this uid in this version."""
+    """Delete the object only if it is still the one that was seen: this uid in this version."""
 
     item: Object
     why: str
 
     @property
     def reason(self) -> str:
-        """The reason of the event about it."""
+        """The reason in the Kubernetes event about this action."""
         return "Deleted"
 
     @property
     def preconditions(self) -> dict[str, str]:
-        """What must hold of the object, or nothing is deleted."""
+        """The preconditions of the delete request; the API server refuses it where one of them does not hold."""
         metadata = self.item["metadata"]
         return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
 
@@ -97,47 +106,47 @@ ClusterAction: TypeAlias = Create | Apply | Delete
 
 
 class Held(NamedTuple):
-    """Why pods of an older release stay for now (`rollout`)."""
+    """Why a stream's pods of an older release are not replaced yet (`rollout`)."""
 
     is_stopped: bool
-    """Whether pods of the new release are stuck; else the stream's turn comes by itself."""
+    """Whether the rollout is stopped because pods of the new release are stuck. If not, the stream waits its turn."""
     by: tuple[str, ...]
-    """The pods that are stuck, with why; or the streams that are under way."""
+    """The stuck pods, each with the reason; or the streams that are being upgraded now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What to do now, and what was seen on the way."""
+    """The actions for now, and the findings for the stream's status."""
 
     actions: tuple[ClusterAction, ...] = ()
     conflicts: tuple[str, ...] = ()
-    """Names that something else has, as `Kind name`."""
+    """Names that the stream needs and that an object of another owner has, as `Kind name`."""
     lost_volumes: tuple[str, ...] = ()
-    """Claims that are gone, going or lost while their pod still runs on them; or lost, and in the way of another."""
+    """Claims whose data is lost. They are not created again while a pod, or the lost claim itself, is in the way."""
     in_the_way: tuple[str, ...] = ()
-    """What a person must delete so that these claims are made again, as `Kind name`."""
+    """Objects that a person must delete before the lost claims are created again, as `Kind name`."""
     waiting: tuple[str, ...] = ()
-    """What must end before more can be made."""
+    """Objects that must end before others can be created, as `Kind name`."""
     outdated: tuple[Object, ...] = ()
-    """Pods that run, and not as they should."""
+    """Running pods that are to be replaced, or that are to go."""
     pods: tuple[Object, ...] = ()
-    """The pods that stand: not ended, not on their way out, and of publishers that there should be, or may be still."""
+    """Running pods that count for the status: kept, outdated, or leaving once others can have their segments."""
     wanted: int = 0
-    """How many pods there should be."""
+    """The number of pods that the stream should have."""
     not_in_effect: tuple[str, ...] = ()
-    """Fields of the manifest that the volumes are not as."""
+    """Manifest fields that the existing volumes do not match."""
     waiting_for_restart: tuple[str, ...] = ()
-    """Pods that were made under other settings, for which none is replaced."""
+    """Pods that run with older settings. They take the new ones at their next start and are not replaced for them."""
     pending: tuple[Object, ...] = ()
-    """Claims that no volume is bound to, and that no pod serves from."""
+    """Claims without a bound volume, from which no pod serves."""
     behind: tuple[Object, ...] = ()
-    """Of the outdated pods, those of an older release."""
+    """The outdated or leaving pods that are of an older release."""
     held: Held | None = None
-    """Why these stay for now, where other streams are the reason."""
+    """Why the pods of an older release stay for now, if other streams are the reason."""
 
     @property
     def upgrades(self) -> tuple[Object, ...]:
-        """The pods of an older release that are to be replaced now."""
+        """The pods of an older release that this plan deletes."""
         behind = {pod["metadata"]["uid"] for pod in self.behind}
         ended = (action.item for action in self.actions if isinstance(action, Delete))
         return tuple(item for item in ended if item["metadata"]["uid"] in behind)
@@ -145,7 +154,7 @@ class ClusterPlan:
 
 @dataclass(slots=True)
 class _Planning:
-    """One planning under way. `kind`, `name` and `object_uid`: of the object that all others belong to."""
+    """A plan in progress. `kind`, `name` and `object_uid` are those of the Stream or Relay that owns the objects."""
 
     kind: str
     name: str
@@ -162,19 +171,21 @@ class _Planning:
     waiting_for_restart: list[str] = field(default_factory=list)
     pending: list[Object] = field(default_factory=list)
     missing: set[tuple[str, str]] = field(default_factory=set)
-    """What cannot be made now."""
+    """Kind and name of wanted objects that cannot be created or used now; pods that need them wait."""
 
 
 @dataclass(slots=True)
 class _Pods:
-    """The pods that are there and run, by what becomes of them; and those that are not there."""
+    """The running pods, sorted by what happens to them, and the pods that are missing."""
 
     kept: list[Object] = field(default_factory=list)
+    """Pods of publishers that stay."""
     outdated: list[Object] = field(default_factory=list)
-    """Of these, what was drawn otherwise."""
+    """The kept pods whose definition has changed since they were created."""
     leaving: list[Object] = field(default_factory=list)
-    """They serve, until others have their segments."""
+    """Pods of publishers that go: they serve until other pods can take their segments."""
     starts: list[PodSlot] = field(default_factory=list)
+    """Pods to create."""
 
 
 def plan_cluster(
@@ -185,19 +196,21 @@ def plan_cluster(
     may_roll: bool = True,
     may_upgrade: bool = True,
 ) -> ClusterPlan:
-    """What leads from `observed` to `wanted`, which `children_of` drew.
+    """The actions that lead from `observed` to `wanted`, the objects from `children_of`.
 
-    `observed`: everything in the stream's namespace that has its label, or one of the wanted names.
-    `may_roll`: whether a pod that runs may be replaced now. `may_upgrade`: also one of an older release.
-    Idempotent: once the actions are carried out and pods are ready, planning again gives none. At most one pod is
-    deleted for being outdated, or one group for exchanging segments, and only while all others are ready; or one that
-    serves no one.
+    `observed`: all objects in the stream's namespace that have its label or one of the wanted names.
+    `may_roll`: whether a running pod may be replaced now. `may_upgrade`: whether that may be a pod of an older release.
+
+    Idempotent: once the actions are carried out and all pods are ready, the next plan has no actions. A plan deletes at
+    most one outdated pod, or one group of pods that exchange segments, and only while all others are ready. An outdated
+    pod that is not ready is deleted at once, because it serves no one.
     """
     planning = _begin(KIND, stream.name, stream.object_uid, wanted, observed)
     there = _plan_pods(planning, stream)
     pods = [item for item in wanted if item["kind"] == "Pod"]
     count, release = len(pods), release_of_pod(pods[0]) if pods else ""
     behind = [pod for pod in (*there.outdated, *there.leaving) if release_of_pod(pod) != release]
+    # Repacking goes first: it replaces pods too, and both at once could take more than one group from the readers.
     if may_roll and there.leaving:
         if may_upgrade or not behind:
             _repack(planning, there)
@@ -224,13 +237,13 @@ def plan_cluster(
 def plan_objects(
     kind: str, name: str, object_uid: str, wanted: Sequence[Object], observed: Iterable[Object]
 ) -> ClusterPlan:
-    """What leads from `observed` to `wanted`, which are the objects of one of this kind, and no pods."""
+    """The actions for an object of this kind, such as a Relay, whose children include no pods."""
     planning = _begin(kind, name, object_uid, wanted, observed)
     return ClusterPlan(tuple(planning.actions), tuple(planning.conflicts), waiting=tuple(planning.waiting))
 
 
 def _begin(kind: str, name: str, object_uid: str, wanted: Sequence[Object], observed: Iterable[Object]) -> _Planning:
-    """Plan all but pods."""
+    """Start a plan, and plan all objects except pods."""
     live = {key(item): item for item in observed}
     ours = [item for item in live.values() if whose(item, name, object_uid, kind) is Whose.OURS]
     planning = _Planning(kind, name, object_uid, wanted, live, ours)
@@ -242,25 +255,25 @@ def _begin(kind: str, name: str, object_uid: str, wanted: Sequence[Object], obse
     return planning
 
 
-def standing_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> tuple[Object, ...]:
-    """The stream's pods that run, for who cannot plan because it is not known what is declared."""
+def running_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> tuple[Object, ...]:
+    """The stream's running pods, where there is no plan that lists them: neither ended nor terminating."""
     pods = (item for item in observed if item["kind"] == "Pod" and not is_terminating(item) and not has_ended(item))
     return tuple(pod for pod in pods if whose(pod, stream, object_uid) is Whose.OURS)
 
 
 def release_of_pod(pod: Object) -> str:
-    """The hash of the operator's settings that a pod was made under; empty for one of a version without it."""
+    """The hash of the operator settings that a pod was created with; empty if an older operator created it."""
     return str(pod["metadata"].get("annotations", {}).get(RELEASE, ""))
 
 
 def segments_of(pod: Object) -> tuple[str, ...]:
-    """The segments that a pod serves."""
+    """The segments that a pod serves, by its annotation."""
     text = pod["metadata"].get("annotations", {}).get(SEGMENTS, "")
     return tuple(text.split(",")) if text else ()
 
 
 def _sort_out(planning: _Planning) -> None:
-    """Name what another owner has, and end what is left of an older stream, or relay, of the name."""
+    """Report names that another owner has, and delete what a deleted stream or relay of the same name left over."""
     wanted = {key(item) for item in planning.wanted}
     for place, item in planning.live.items():
         match whose(item, planning.name, planning.object_uid, planning.kind):
@@ -273,12 +286,14 @@ def _sort_out(planning: _Planning) -> None:
 
 
 def _plan_one(planning: _Planning, item: Object) -> None:
-    """Make or repair one object that is no pod."""
+    """Create or repair one object that is not a pod."""
     place = key(item)
     found = planning.live.get(place)
     is_volume = item["kind"] == "PersistentVolumeClaim"
     if place in planning.missing:
         return
+    # Before "create it if it is missing": a new, empty claim would hide that the data is lost, and the pod that still
+    # runs on the old volume would keep it from being seen.
     if is_volume and (in_the_way := _lost_with(planning, place[1], found)):
         planning.lost.append(place[1])
         planning.in_the_way += in_the_way
@@ -304,16 +319,17 @@ def _apply(item: Object, found: Object) -> Apply:
 
 
 def _is_pending(planning: _Planning, claim: Object) -> bool:
-    """Whether a claim waits for a volume; one that a pod serves from has one, whatever is still said of it."""
+    """Whether a claim waits for a volume. If a pod serves from it, it has one, and its phase is out of date."""
     if claim.get("status", {}).get("phase") != "Pending":
         return False
     return not any(is_ready(pod) and _uses(pod, claim["metadata"]["name"]) for pod in planning.ours)
 
 
 def _lost_with(planning: _Planning, claim: str, found: Object | None) -> list[str]:
-    """What a lost claim's place is taken by: nothing is lost where this is empty.
+    """The objects that are in the way of a lost claim, as `Kind name`; empty if the claim is not lost.
 
-    Its data is gone, or goes with the pod that has it; made again after that, it would hide it.
+    A claim is lost if it is missing or terminating while pods still use it, or if its phase is `Lost`. The data is gone
+    then, or goes when the last pod that uses it ends. A person has to know that before an empty claim replaces it.
     """
     users = [" ".join(key(pod)) for pod in planning.ours if _uses(pod, claim)]
     if found is None or is_terminating(found):
@@ -323,7 +339,7 @@ def _lost_with(planning: _Planning, claim: str, found: Object | None) -> list[st
 
 
 def _drop_unwanted(planning: _Planning) -> None:
-    """Delete what a change of the declaration made superfluous. A volume stays: it holds data."""
+    """Delete objects that the manifest no longer asks for. Volume claims stay, because they hold data."""
     wanted = {key(item) for item in planning.wanted}
     for item in planning.ours:
         if key(item) not in wanted and item["kind"] not in ("Pod", "PersistentVolumeClaim"):
@@ -331,7 +347,7 @@ def _drop_unwanted(planning: _Planning) -> None:
 
 
 def _plan_pods(planning: _Planning, stream: ClusterStream) -> _Pods:
-    """Stop, replace and start pods as the planner of publishers says; what is there then."""
+    """Plan which pods start, stay and stop, as `resources.plan` decides; returns them for `_repack` and `_roll`."""
     pods = [item for item in planning.ours if item["kind"] == "Pod"]
     for pod in pods:
         if has_ended(pod):
@@ -347,6 +363,9 @@ def _plan_pods(planning: _Planning, stream: ClusterStream) -> _Pods:
     actions = plan([stream.desired()], [_publisher_of(stream, pod) for pod in by_id.values()])
     starts = [drawn[action.publisher.id] for action in actions if isinstance(action, Start)]
     there.starts = [slot_of(item, segments_of(item)) for item in starts]
+    # A pod whose segments all go to pods that are to start is not deleted here: it serves until `_repack` takes its
+    # group. All other pods that stop are deleted at once. They are of an older stream (another catalog uid), or have a
+    # segment that is no longer open or that a pod which stays has too.
     free = {segment for slot in there.starts for segment in slot.segments}
     for action in actions:
         match action:
@@ -373,7 +392,10 @@ def _keep(planning: _Planning, there: _Pods, marks: Object, pod: Object) -> None
 
 
 def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
-    """Make a pod once its name is free, its volumes are there, and no other pod has its segments."""
+    """Create a pod once its name is free, its volumes exist, and no other pod has one of its segments.
+
+    `pods` has the terminating pods too: until such a pod is gone, its process may still write to the log.
+    """
     name, segments = wanted["metadata"]["name"], set(segments_of(wanted))
     if key(wanted) in planning.missing:
         return
@@ -386,13 +408,17 @@ def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
 
 
 def _repack(planning: _Planning, there: _Pods) -> None:
-    """End the next pods whose segments others are to have, once nothing is under way."""
+    """Delete the next group of pods whose segments go to other pods, once the group before is done.
+
+    The group before is done when no pod is ending and every missing pod is blocked by a leaving one: a missing pod
+    that is not blocked is being created, and its segments are not served yet.
+    """
     repacking = Repacking.of((slot_of(pod, segments_of(pod)) for pod in there.leaving), there.starts)
     ending = any(item["kind"] == "Pod" and (is_terminating(item) or has_ended(item)) for item in planning.ours)
     if ending or not all(map(repacking.is_blocked, there.starts)):
         return
     unready = [pod for pod in (*there.leaving, *there.outdated) if not is_ready(pod)]
-    if unready:  # as in rolling: it serves no one
+    if unready:  # it serves no one, as in `_roll`
         _end(planning, unready[0], "its segments go to others, or it is outdated, and it is not ready")
     elif all(map(is_ready, there.kept)):
         group = repacking.next_group()
@@ -401,11 +427,13 @@ def _repack(planning: _Planning, there: _Pods) -> None:
                 _end(planning, pod, "its segments go to others")
 
 
-def _roll(planning: _Planning, standing: Sequence[Object], outdated: Sequence[Object]) -> None:
+def _roll(planning: _Planning, kept: Sequence[Object], outdated: Sequence[Object]) -> None:
+    """Delete one outdated pod: one that is not ready at once, else the first while all others are ready."""
     unready = [pod for pod in outdated if not is_ready(pod)]
-    if unready:  # it serves no one, and may never: what it waits for may be what has changed
+    # A pod that is not ready serves no one, and may never become ready: the change may be the cure for it.
+    if unready:
         _end(planning, unready[0], "it is outdated, and not ready")
-    elif all(map(is_ready, standing)):
+    elif all(map(is_ready, kept)):
         _end(planning, outdated[0], "it is outdated")
 
 
@@ -425,23 +453,23 @@ def _publisher_of(stream: ClusterStream, pod: Object) -> PlannedPublisher:
 
 
 def _is_current(wanted: Object, pod: Object) -> bool:
-    """Whether a pod was made from this drawing.
+    """Whether a pod was created from this definition, by the hash in its annotation.
 
-    The pod itself is not compared: what a webhook put into it (a sidecar, another name of the image) it would put into
-    the next one too, and pods would be replaced for ever.
+    The fields of the pod are not compared. A webhook may have changed them (a sidecar, another image name), and would
+    change the next pod in the same way: pods would be replaced for ever.
     """
     return bool(pod["metadata"].get("annotations", {}).get(HASH) == wanted["metadata"]["annotations"][HASH])
 
 
 def _marks(pod: Object) -> Object:
-    """A pod without what cannot be changed of it, and without the settings that it was made under."""
+    """The part of a pod's definition that can change while it runs, without the settings that it was created with."""
     kept = {name: pod["metadata"][name] for name in ("name", "namespace", "labels", "annotations", "ownerReferences")}
     kept["annotations"] = {name: value for name, value in kept["annotations"].items() if name != SETTINGS}
     return {"apiVersion": pod["apiVersion"], "kind": pod["kind"], "metadata": kept}
 
 
 def claims_of(pod: Object) -> set[str]:
-    """The claims that a pod runs on."""
+    """The names of the volume claims that a pod uses."""
     volumes = pod["spec"].get("volumes", ())
     return {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item}
 

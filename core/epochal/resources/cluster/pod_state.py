@@ -1,7 +1,7 @@
-"""Whether a pod serves, and why not, in words: from what Kubernetes says of its containers, and of where it could run.
+"""Whether a pod is ready, and why not, as text: from the statuses of its containers and from the scheduler.
 
-The same trouble is said in the same words at each look, so that a status is not written again and again: no counters,
-no pauses that grow.
+The same trouble gives the same text each time, without counters or growing pauses. Otherwise the status of the stream
+would change, and be written again, at every reconcile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,29 +24,29 @@ _HOPELESS = frozenset(
         "RunContainerError",
     )
 )
-"""What a container waits for in vain until a person acts."""
+"""Reasons for which a container waits until a person acts."""
 _CRASHED_LATELY = timedelta(minutes=10)
-"""Twice the longest pause that a kubelet makes between two starts."""
+"""Twice the longest pause of a kubelet between two starts of a container."""
 _MOST = 200
-"""Characters of what others say."""
+"""Characters that are kept of a message from Kubernetes or a container."""
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the pod says that it is ready to serve."""
+    """Whether the pod has the condition Ready and is not terminating."""
     conditions = pod.get("status", {}).get("conditions", ())
     ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
     return ready and not is_terminating(pod)
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether the pod runs no more and will not again: failed, evicted or terminating."""
+    """Whether the pod has stopped for good, as after an eviction: its phase is Failed or Succeeded."""
     return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
 
 
 def trouble(pod: Object, now: datetime, patience: float) -> str:
-    """Why a pod will not become ready by itself, as far as can be seen; empty where it may.
+    """Why a pod will probably not become ready by itself; empty if it still may.
 
-    `patience`: seconds after which a pod that is not ready counts as stuck, whatever it does.
+    `patience`: seconds after which a pod that is not ready counts as stuck, whatever its state.
     """
     if is_ready(pod):
         return ""
@@ -59,7 +59,7 @@ def trouble(pod: Object, now: datetime, patience: float) -> str:
 
 
 def hopeless(pod: Object, now: datetime) -> str:
-    """Why a pod cannot start, or starts again and again; empty where neither is so."""
+    """Why a container of the pod cannot start, or crashes again and again; empty if neither is the case."""
     for container in _containers(pod):
         waiting = container.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason")
@@ -78,7 +78,7 @@ def _containers(pod: Object) -> Iterator[Object]:
 
 
 def _crashed_again(container: Object, now: datetime) -> bool:
-    """Whether it runs between two of several crashes: then it waits for nothing just now."""
+    """Whether a container crashed repeatedly and was started again: between two crashes it has no waiting reason."""
     ended = (container.get("lastState") or {}).get("terminated") or {}
     finished = ended.get("finishedAt")
     lately = isinstance(finished, str) and now - _time(finished, now) < _CRASHED_LATELY
@@ -90,7 +90,7 @@ def _ends(pod: Object) -> Iterator[str]:
 
 
 def _end(container: Object) -> str:
-    """How a container ended last: the reason, the exit code or the signal, and its last words."""
+    """How a container last ended: the reason, the exit code or signal, and the last line of its log."""
     ended = next(
         (found for state in ("state", "lastState") if (found := (container.get(state) or {}).get("terminated"))), None
     )
@@ -103,7 +103,7 @@ def _end(container: Object) -> str:
 
 
 def why_ended(pod: Object) -> str:
-    """Why a pod runs no more and will not again, such as an eviction; empty where Kubernetes does not say."""
+    """Why a pod has stopped for good, such as an eviction; empty if Kubernetes does not say."""
     status = pod.get("status", {})
     said = ": ".join(part for part in (status.get("reason"), _shortened(status.get("message"))) if part)
     return "; ".join(part for part in (said, *_ends(pod)) if part)
@@ -117,14 +117,14 @@ def _unscheduled(pod: Object) -> str:
 
 
 def waits_for(pod: Object) -> str:
-    """What a pod that is not ready yet waits for, as far as Kubernetes says; empty where it does not."""
+    """What a pod that is not ready waits for; empty if it is ready or Kubernetes does not say."""
     if is_ready(pod):
         return ""
     return "; ".join(part for part in (_unscheduled(pod), *_ends(pod)) if part)
 
 
 def _unready_since(pod: Object, now: datetime) -> datetime:
-    """When it stopped being ready; a pod that never was has not been since it was made."""
+    """When the pod stopped being ready, or when it was created if it never was ready."""
     created = _time(pod["metadata"].get("creationTimestamp"), now)
     times = [item.get("lastTransitionTime") for item in _conditions_of(pod) if item["type"] == "Ready"]
     return _time(times[0], created) if times else created

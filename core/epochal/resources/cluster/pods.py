@@ -1,8 +1,7 @@
-"""The pod of a publisher, and what pods of relays have in common with it.
+"""The definition of a publisher's pod, and the parts that pods of relays share with it.
 
-The publisher knows nothing of Kubernetes: all its settings are in its environment. What the pod may do is the least
-that works (Pod Security *restricted*, a read-only root, no token); what it requests is little, so that a small cluster
-can try it.
+The publisher knows nothing of Kubernetes: all its settings are environment variables. The pod has the fewest rights
+that work (Pod Security *restricted*, a read-only root, no token) and small requests, so that it fits a small cluster.
 """
 
 import re
@@ -28,9 +27,12 @@ from epochal.resources.spec import MI, Object, PublishersSpec, ResourcesSpec
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
 USER = 10001
 GRACE = 30
-"""Seconds: a publisher that gets SIGTERM has drained after 25."""
+"""Seconds: a publisher has drained within 25 seconds of SIGTERM."""
 MARK = "/tmp/superseded"
-"""On a volume of the pod's own: it outlives the container, which is started again whatever its exit status."""
+"""The file by which a publisher knows, after a restart of its container, that another publisher has its segments.
+
+It is on a volume of the pod, so that it outlives the container: that is restarted whatever its exit status.
+"""
 OWN_ENVIRONMENT = frozenset(
     f"EPOCHAL_PUBLISHER_{name}"
     for name in (
@@ -38,12 +40,12 @@ OWN_ENVIRONMENT = frozenset(
         *(f"{port.upper()}_PORT" for port in PORTS),
     )
 )
-"""What a stream sets for its publishers, and nothing else may set."""
+"""Environment variables that the operator sets for publishers; a user's settings may not replace them."""
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 BASE_MEMORY = 256 * MI
-"""What a publisher or a relay of nothing may take, several times over."""
+"""Several times the memory that an idle publisher or relay takes."""
 _LOG_MEMORY = 64 * MI
-"""What a publisher keeps of a log in memory as well (`EPOCHAL_PUBLISHER_LOG_MEMORY`)."""
+"""The part of a log on disk that a publisher also keeps in memory (`EPOCHAL_PUBLISHER_LOG_MEMORY`)."""
 
 
 def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: PlannedPublisher) -> Object:
@@ -69,11 +71,11 @@ def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher:
 
 
 def common(settings: ClusterSettings, account: str) -> Object:
-    """What every pod says: that it may do little."""
+    """The part of the pod's spec that is the same for all pods: above all, its restrictions."""
     return {
         "serviceAccountName": account,
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # a Service called epochal-publisher-http would set its port
+        "enableServiceLinks": False,  # else a Service named epochal-publisher-http would set the publisher's port
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": GRACE,
         "securityContext": {
@@ -86,7 +88,7 @@ def common(settings: ClusterSettings, account: str) -> Object:
 
 
 def scheduling(wishes: PublishersSpec | RelaySpec, settings: ClusterSettings, selected: dict[str, str]) -> Object:
-    """On which nodes pods run, and with which secrets their image is pulled; `selected`: the labels of all of them."""
+    """Where pods run, and the secrets to pull their image with; `selected`: labels that all pods of a kind have."""
     found: Object = {}
     if wishes.node_selector:
         found["nodeSelector"] = dict(wishes.node_selector)
@@ -103,9 +105,9 @@ def scheduling(wishes: PublishersSpec | RelaySpec, settings: ClusterSettings, se
 
 
 def advertised(stream: ClusterStream, index: int) -> str:
-    """The host for clients: the pod's name in the cluster's DNS, or what `publishers.advertise` makes of it.
+    """The host that clients connect to: the pod's DNS name in the cluster, or the one from `publishers.advertise`.
 
-    Raises `ManifestError` when that is no host, or the same one for several publishers.
+    Raises `ManifestError` if the result is not a valid host, or is the same for several publishers.
     """
     pattern = stream.manifest.spec.publishers.advertise or "{stream}-{index}.{stream}.{namespace}.svc"
     host = pattern
@@ -139,7 +141,8 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
     if stream.keeps_logs:
         mounts += [
-            # Of this stream only: a catalog that lost its database gives it another uid, and makes it another stream.
+            # Logs belong to one catalog uid. A catalog that lost its database gives the stream a new uid: that is
+            # another stream, which must not continue the logs of the old one.
             {
                 "name": f"log-{segment}",
                 "mountPath": f"{DATA}/{stream.catalog_uid}/{segment}",
@@ -164,12 +167,12 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
 
 
 def probes_and_security() -> Object:
-    """What every container says."""
+    """The part of the container's spec that is the same for all containers."""
     return {
         "startupProbe": _probe("/healthz", period=2, failures=60),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=2, failures=3),
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last words are in the status of the stream
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the stream's status shows the last line of the log
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -179,7 +182,7 @@ def probes_and_security() -> Object:
 
 
 def _probe(path: str, *, period: int, failures: int) -> Object:
-    """A busy publisher answers late, and is not dead for that."""
+    """A probe that is patient: a busy publisher answers late, and must not be restarted for it."""
     return {
         "httpGet": {"path": path, "port": "http"},
         "periodSeconds": period,
@@ -189,10 +192,10 @@ def _probe(path: str, *, period: int, failures: int) -> Object:
 
 
 def resources(declared: ResourcesSpec, most_memory: int) -> Object:
-    """What is declared, and small requests with a limit of memory where nothing was."""
+    """The declared resources; where nothing is declared, small requests and a memory limit."""
     requests, limits = dict(declared.requests or {}), dict(declared.limits or {})
     for name, amount in _REQUESTS.items():
-        if name not in limits:  # a limit alone is the request too
+        if name not in limits:  # with a limit alone, Kubernetes takes the limit as the request
             requests.setdefault(name, amount)
     if "memory" not in limits:
         limits["memory"] = format_bytes(max(most_memory, _amount(requests["memory"])))
@@ -200,7 +203,7 @@ def resources(declared: ResourcesSpec, most_memory: int) -> Object:
 
 
 def _most_memory(stream: ClusterStream, publisher: PlannedPublisher) -> int:
-    """Beyond which something is wrong: history in memory twice over, and what slow subscribers have not taken."""
+    """Bytes beyond which something must be wrong: twice the history in memory and twice the buffers of subscribers."""
     spec = stream.manifest.spec
     kept = _LOG_MEMORY if stream.keeps_logs else spec.history.retention.bytes
     if spec.history.retention.mode == "none":
@@ -212,7 +215,7 @@ def _most_memory(stream: ClusterStream, publisher: PlannedPublisher) -> int:
 def _amount(text: str) -> int:
     try:
         return parse_bytes(text)
-    except ValueError:  # in thousandths, in which no one requests memory
+    except ValueError:  # an amount in thousandths, as for CPU: no one requests memory like that
         return 0
 
 

@@ -1,7 +1,7 @@
-"""The objects of a Relay on a cluster, drawn from what is declared, and which actions lead to them.
+"""The definitions of a Relay's Kubernetes objects, and the actions that lead to them.
 
-Relays keep nothing, so that Kubernetes' own Deployment can run their pods: one is as good as another, and none is
-waited for. How many there are is decided in `relay_scaling`.
+Relays keep no data, so a Kubernetes Deployment can run their pods: any pod can replace any other. The number of pods is
+decided in `relay_scaling`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,9 +28,9 @@ from epochal.resources.relay import RelayManifest
 from epochal.resources.spec import MI, Object
 
 PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "http": HTTP_PORT}
-"""What the ports of a relay are called; as at a publisher, so that metrics are read in one way."""
+"""The ports of a relay by name. The names are those of a publisher, so that metrics are scraped in the same way."""
 _POD = "EPOCHAL_RELAY_POD"
-"""The variable with the pod's name, of which others are made; nothing reads it."""
+"""The variable with the pod's name. Only other variables use it, through `$(...)`."""
 _ADDRESS = "EPOCHAL_RELAY_POD_ADDRESS"
 RELAY_ENVIRONMENT = frozenset(
     f"EPOCHAL_RELAY_{name}"
@@ -40,25 +40,25 @@ RELAY_ENVIRONMENT = frozenset(
         *(f"{port.upper()}_PORT" for port in PORTS),
     )
 )
-"""What a Relay sets for its processes, and nothing else may set."""
+"""Environment variables that the operator sets for relays; a user's settings may not replace them."""
 RING = 64 * MI
-"""The newest epochs that a relay keeps for HTTP (`EPOCHAL_RELAY_RING_BYTES`); as many can be on their way."""
+"""Bytes of the newest epochs that a relay keeps for HTTP (`EPOCHAL_RELAY_RING_BYTES`); as much can be in transit."""
 SUBSCRIPTIONS = 128 * MI
-"""What the subscriptions of readers over HTTP hold (`EPOCHAL_RELAY_SUBSCRIPTION_BYTES`)."""
+"""Bytes that the subscriptions of HTTP readers hold together (`EPOCHAL_RELAY_SUBSCRIPTION_BYTES`)."""
 READERS, OF_READER = 1024, 192 * 1024
-"""Readers over HTTP at once (`EPOCHAL_RELAY_MAX_READERS`), and bytes that each of them may have not read yet."""
+"""HTTP readers at the same time (`EPOCHAL_RELAY_MAX_READERS`), and the unread bytes that are kept for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRelay:
-    """A declared Relay, with its stream, and the uid that others of the same name do not have."""
+    """A declared Relay with its stream, and the uid that distinguishes it from earlier Relays of the same name."""
 
     manifest: RelayManifest
     object_uid: str
     stream: StreamManifest
-    """As it is declared; what the relays of a stream need and who may connect to them follows from it."""
+    """The manifest of the stream: the relay's memory and its network policy follow from it."""
     replicas: int
-    """How many pods there should be now."""
+    """The number of pods that the Relay should have now."""
 
     @property
     def namespace(self) -> str:
@@ -72,20 +72,20 @@ class ClusterRelay:
 
 
 def relay_objects_name(relay: str) -> str:
-    """What the objects of a Relay are called.
+    """The name of all objects of a Relay.
 
-    Not as the Relay: it may be called as its stream, and that has a Service of this name.
+    It differs from the Relay's: a Relay may have the name of its stream, and the stream's Service has that name.
     """
     return f"{relay}-relay"
 
 
 def selected_labels(relay: str) -> dict[str, str]:
-    """The labels by which a Relay's pods are selected."""
+    """The labels that select a Relay's pods."""
     return {NAME_LABEL: RELAY_NAME, RELAY_LABEL: relay}
 
 
 def relay_selector(relay: str) -> str:
-    """The same as text, for the scale sub-resource.
+    """The same selector as text, for the scale subresource.
 
     >>> relay_selector("near")
     'app.kubernetes.io/name=epochal-relay,epochal.dev/relay=near'
@@ -94,7 +94,7 @@ def relay_selector(relay: str) -> str:
 
 
 def relay_children_of(relay: ClusterRelay, settings: ClusterSettings) -> list[Object]:
-    """Every object, in the order in which they are made: what a pod needs comes before it."""
+    """All objects of a Relay, in the order of creation: what a pod needs comes before it."""
     name = relay_objects_name(relay.name)
     drawn = [service_account(name), _service(relay.name), _budget(relay.name)]
     if settings.network_policies:
@@ -111,9 +111,9 @@ def relay_children_of(relay: ClusterRelay, settings: ClusterSettings) -> list[Ob
 def plan_relay(
     relay: RelayManifest, object_uid: str, wanted: Sequence[Object], observed: Iterable[Object]
 ) -> ClusterPlan:
-    """What leads from `observed` to `wanted`, which `relay_children_of` drew.
+    """The actions that lead from `observed` to `wanted`, the objects from `relay_children_of`. Idempotent.
 
-    `observed`: everything in the namespace that has the Relay's label, or one of the wanted names. Idempotent.
+    `observed`: all objects in the namespace that have the Relay's label or one of the wanted names.
     """
     return plan_objects(relay.kind, relay.name, object_uid, wanted, observed)
 
@@ -125,7 +125,7 @@ def deployment_of(relay: str, observed: Iterable[Object]) -> Object | None:
 
 
 def _service(relay: str) -> Object:
-    """One address for who reads epochs over HTTP; subscribers connect to the relay that the catalog names."""
+    """One address for HTTP readers. Subscribers do not use it: they connect to the relay that the catalog names."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -138,7 +138,7 @@ def _service(relay: str) -> Object:
 
 
 def _budget(relay: str) -> Object:
-    """One at a time: its subscribers need places at the others."""
+    """One pod may be down at a time: its subscribers need the capacity of the others."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -152,7 +152,7 @@ def _budget(relay: str) -> Object:
 
 
 def _network_policy(relay: ClusterRelay) -> Object:
-    """Who may subscribe to the stream may connect; everyone where an address is advertised, as at publishers."""
+    """Admits those who may subscribe to the stream, or everyone if an address is advertised, as at publishers."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -176,7 +176,7 @@ def _deployment(relay: ClusterRelay, settings: ClusterSettings) -> Object:
             "replicas": relay.replicas,
             "selector": {"matchLabels": selected},
             "revisionHistoryLimit": 1,
-            # A new one is ready before an old one goes, whose subscribers look for another.
+            # A new pod is ready before an old one ends: the subscribers of the old one look for another relay.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "template": {"metadata": {"labels": marks}, "spec": _pod(relay, settings)},
         },
@@ -213,7 +213,7 @@ def _container(relay: ClusterRelay, settings: ClusterSettings) -> Object:
 
 
 def _environment(relay: ClusterRelay, settings: ClusterSettings) -> Iterable[tuple[str, str]]:
-    """Names and values; `$(...)` is filled in by Kubernetes."""
+    """The variables, as (name, value); Kubernetes replaces `$(...)`."""
     spec = relay.manifest.spec
     yield "CATALOG", settings.catalog
     yield "STREAM", relay.stream.qualified
@@ -238,7 +238,7 @@ def _advertised(relay: ClusterRelay) -> str:
 
 
 def _most_memory(relay: ClusterRelay) -> int:
-    """Beyond which something is wrong: its buffers twice over, and what slow subscribers and readers have not taken."""
+    """Bytes beyond which something must be wrong: twice the relay's buffers, and the unread bytes of all readers."""
     kept = relay.manifest.spec.buffer_bytes + relay.stream.spec.push.buffer_bytes + RING + SUBSCRIPTIONS
     needed = BASE_MEMORY + 2 * kept + READERS * OF_READER
     return -(-needed // MI) * MI

@@ -1,9 +1,11 @@
-"""How many relays there should be for so many subscribers.
+"""How many relays a number of subscribers needs.
 
-More soon: subscribers that find no relay go to the publishers, which relays are there to spare. But not at the first
-look: one that was killed stays listed for a while, and its subscribers, who are elsewhere by then, are listed twice.
-Fewer late and one at a time: each that ends sends its subscribers elsewhere, and subscribers that come back need it
-again.
+Scaling up is fast, because subscribers without a relay connect to the publishers, which relays should spare. It still
+waits for more than one poll: a killed relay stays listed for a while, and its subscribers, which have moved to another
+relay, are counted twice until then.
+
+Scaling down is slow, and one relay at a time. Each relay that ends makes its subscribers move, and if they grow in
+number again it is needed again.
 """
 
 from collections import deque
@@ -13,11 +15,11 @@ from epochal.resources.relay import RelaySpec
 from epochal.resources.spec import Object
 
 _MISSED = 4
-"""So many looks missed in a row: what was needed before is not known to have gone on."""
+"""After this many missed polls, earlier demand is no longer trusted."""
 
 
 def needed(spec: RelaySpec, subscribers: int) -> int:
-    """How many relays take so many subscribers, within the bounds.
+    """The number of relays for this many subscribers, within the bounds of the Relay.
 
     >>> from epochal.resources.relay import Autoscaling
     >>> spec = RelaySpec(stream="flights", autoscaling=Autoscaling(max=4, subscribersPerReplica=100))
@@ -31,7 +33,7 @@ def needed(spec: RelaySpec, subscribers: int) -> int:
 
 
 class _Needed(NamedTuple):
-    """So many relays were needed at each look from `since` to `until`."""
+    """The number of relays that was needed at each poll from `since` to `until`."""
 
     since: float
     until: float
@@ -39,10 +41,11 @@ class _Needed(NamedTuple):
 
 
 class RecentNeeds:
-    """What was needed at the last looks, and so how many relays there should be.
+    """The demand at the last polls, and the number of relays that follows from it.
 
-    `up`, `down`: seconds for which more must have been needed, and fewer been enough. `every`: seconds between looks.
-    `current`: the relays that there were at `now`, before the first look.
+    `up`: seconds for which more relays must have been needed before some are added. `down`: seconds for which fewer
+    must have been enough before one ends. `every`: seconds between polls. `current`: the number of relays at `now`,
+    before the first poll.
 
     >>> needs = RecentNeeds(15.0, 300.0, 15.0, current=4, now=0.0)
     >>> for need, now in ((2, 15.0), (3, 200.0), (1, 215.0), (1, 230.0)):
@@ -60,12 +63,12 @@ class RecentNeeds:
         self._lapse = max(up, down, _MISSED * every)
         self._seen = deque([_Needed(now, now, current)])
         self._ended: float | None = None
-        """The look at which a relay was last ended."""
+        """The time of the poll at which a relay was last ended."""
 
     def look(self, need: int, now: float, current: int) -> None:
-        """So many are needed at this look, where there are `current`; at the same moment it is the same look.
+        """Add the demand at one poll; `current` relays exist. Two calls with the same `now` are the same poll.
 
-        What is older than any window says nothing about the time since: then it is as at the first look.
+        After a gap longer than all windows, older polls say nothing about the gap: the record starts again.
         """
         if now - self._seen[-1].until > self._lapse:
             self._seen = deque([_Needed(now, now, current)])
@@ -74,18 +77,18 @@ class RecentNeeds:
             self._seen[-1] = last._replace(until=now)
         else:
             self._seen.append(_Needed(now, now, need))
-        # One look before the windows stays: it says what was needed when they began.
+        # One entry from before the windows stays: it says what was needed when they began.
         while len(self._seen) > 1 and self._seen[1].until < now - max(self._up, self._down):
             self._seen.popleft()
 
     @property
     def highest(self) -> int:
-        """The highest need for so long that fewer may be enough."""
+        """The highest demand within the window `down`: fewer relays than this have not been enough for that long."""
         begin = self._seen[-1].until - self._down
         return max(each.relays for each in self._seen if each.until >= begin)
 
     def lasting(self, current: int) -> int:
-        """How many were needed for so long, at every look, that more may begin; `current` where that is no more.
+        """The demand that lasted through the whole window `up`: its minimum there, or `current` if that is higher.
 
         >>> needs = RecentNeeds(15.0, 300.0, 15.0, current=1, now=0.0)
         >>> lasting = []
@@ -103,9 +106,9 @@ class RecentNeeds:
         return current
 
     def replicas(self, spec: RelaySpec, current: int, *, ending: bool) -> int:
-        """How many there should be now, where there are `current`; one that is to end is noted with the last look.
+        """The number of relays to run now, given `current`. Remembers the last poll if one relay is to end.
 
-        `ending`: whether a relay is on its way out.
+        `ending`: whether a relay is ending already.
         """
         now = self._seen[-1].until
         may_end = not ending and self._ended != now
@@ -116,10 +119,10 @@ class RecentNeeds:
 
 
 def next_replicas(spec: RelaySpec, current: int, lasting: int, highest: int, *, may_end: bool) -> int:
-    """How many there should be now, where there are `current`.
+    """The number of relays to run now, given `current`.
 
-    `lasting`: as many have been needed for a while. `highest`: of the last minutes. `may_end`: none is on its way out,
-    and none was ended at this look, so that one may be.
+    `lasting` and `highest`: as in `RecentNeeds`. `may_end`: whether one relay may end: none is ending already, and none
+    was ended at this poll.
     """
     least, most = spec.bounds
     within = min(max(current, least), most)
@@ -131,10 +134,10 @@ def next_replicas(spec: RelaySpec, current: int, lasting: int, highest: int, *, 
 
 
 def is_ending(deployment: Object | None) -> bool:
-    """Whether a relay is on its way out, or may be: what the status says is of an earlier declaration.
+    """Whether a relay of the Deployment is ending, or may be: then the status is of an earlier generation.
 
-    Relays that are not ready, or cannot be made, keep none from ending. Pods that end are in `replicas` no more, but in
-    `terminatingReplicas`, which Kubernetes has from 1.35 on.
+    Relays that are not ready, or cannot be created, do not count as ending. Terminating pods are not in `replicas`, but
+    in `terminatingReplicas`, which exists since Kubernetes 1.35.
     """
     if deployment is None:
         return False

@@ -1,4 +1,4 @@
-"""The status of a Relay's object, by the same rules as that of a Stream."""
+"""The status of a Relay, by the same rules as the status of a Stream."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,28 +14,28 @@ from epochal.resources.spec import Object
 
 @dataclass(frozen=True, slots=True)
 class RelaySeen:
-    """What one look at a Relay found."""
+    """The findings of one reconcile of a Relay."""
 
     name: str
     generation: int
     now: datetime
     plan: ClusterPlan = field(default_factory=ClusterPlan)
     deployment: Object | None = None
-    """As it is; None where there is none."""
+    """The existing Deployment, if there is one."""
     wanted: int | None = None
-    """How many relays there should be; None: not known, and those go on that there are."""
+    """The number of relays that should run; None if unknown; then the present replicas stay."""
     subscribers: int | None = None
-    """None: not known, and the status keeps what it says."""
+    """None if unknown; then the status keeps its value."""
     wrong: tuple[str, str] | None = None
-    """Why nothing, or not everything, is done as it is declared: reason and message."""
+    """Why the Relay is not carried out as declared, or not completely: reason and message."""
     pods: Sequence[Object] = ()
-    """Its pods, where `is_short`: they say why."""
+    """Its pods, read only if `is_short`: they say why."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
 
 def relay_status_of(before: Object, seen: RelaySeen) -> Object:
-    """The whole status, after `before`."""
+    """The complete new status; `before` is the last one."""
     after = dict(before)
     after["observedGeneration"] = seen.generation
     after["selector"] = relay_selector(seen.name)
@@ -52,7 +52,7 @@ def relay_status_of(before: Object, seen: RelaySeen) -> Object:
 
 
 def is_short(seen: RelaySeen) -> bool:
-    """Whether some relay does not serve, which its pod can explain."""
+    """Whether some relay does not serve. Its pod can say why."""
     return bool(_count(seen, "unavailableReplicas")) or _count(seen, "readyReplicas") < _wanted(seen)
 
 
@@ -67,14 +67,14 @@ def _wanted(seen: RelaySeen) -> int:
 
 
 def _said_by_pods(seen: RelaySeen, say: Callable[[Object], str]) -> Iterator[str]:
-    """What `say` has to say of each pod that is to serve; what has ended, such as by an eviction, is replaced."""
+    """The text of `say` for each pod, without pods that have ended (evicted, say) or are ending: those are replaced."""
     for pod in sorted(seen.pods, key=lambda pod: str(pod["metadata"]["name"])):
         if not has_ended(pod) and not is_terminating(pod) and (said := say(pod)):
             yield f"{pod['metadata']['name']} {said}"
 
 
 def _ready(seen: RelaySeen) -> Verdict:
-    """Whether subscribers are served by as many relays as there should be."""
+    """Whether as many relays as wanted serve subscribers."""
     if conflict := _conflict(seen):
         return False, *conflict
     ready, wanted = _count(seen, "readyReplicas"), _wanted(seen)

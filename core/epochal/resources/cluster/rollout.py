@@ -4,11 +4,11 @@
     proven              a few streams at a time
     stopped             none, while a pod of the new release is stuck
 
-A wrong image then costs one pod of one stream. Nothing is remembered that a new process could not see from the pods,
-save which streams have begun: it finds those by their pods of two releases. Going back is a new release: what is stuck
-is of the old one then, serves no one, and is replaced at once.
+A bad image therefore costs one pod of one stream. A new process needs little of what the last one knew: it recognises
+a stream that was being upgraded by its pods of two releases, and stuck pods stop the rollout in any case. Going back is
+one more release: the stuck pods are of the older release by then, serve no one, and are replaced at once.
 
-A change of one stream's own manifest is not held back by others: its pods are of this release, drawn otherwise.
+A change of a stream's own manifest waits for no other stream, because its pods stay in the same release.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,19 +25,24 @@ Name: TypeAlias = tuple[str, str]
 
 
 class Rollout:
-    """Lets streams begin. `release`: of the pods that are drawn now; `at_once`: streams that may be under way."""
+    """Decides when each stream may begin its upgrade.
+
+    `release`: the hash that new pods get. `at_once`: how many streams may be upgraded at the same time, once the
+    release is proven. `patience`: seconds after which a pod that is not ready counts as stuck.
+    """
 
     def __init__(self, release: str, at_once: int, patience: float) -> None:
         self._release = release
         self._at_once = at_once
         self._patience = patience
         self._begun: set[Name] = set()
-        """Streams that were let begin, and are not done."""
+        """Streams that have begun and are not done."""
         self._blocked: set[Name] = set()
-        """Streams that cannot go on now for reasons of their own: these keep no others waiting."""
+        """Streams that cannot continue for reasons of their own. Other streams do not wait for them."""
         self._waiting: dict[Name, None] = {}
-        """Streams that were refused, in order."""
+        """Streams that were refused, in the order in which they asked."""
         self._due: list[Name] = []
+        """Streams to plan again, because their turn may have come."""
 
     def plan(
         self,
@@ -46,10 +51,12 @@ class Rollout:
         streams: Callable[[], Mapping[Name, Sequence[Object]]],
         now: datetime,
     ) -> ClusterPlan:
-        """What is to be done for a stream now; pods of an older release stay where it is not the stream's turn.
+        """The plan for a stream; its pods of an older release stay if it is not the stream's turn.
 
-        `plan`: as `plan_cluster`, by whether such pods may be replaced. `streams`: as for `ask`.
+        `plan`: calls `plan_cluster` with this value of `may_upgrade`. `streams`: as for `ask`.
         """
+        # Planned twice only where the answer matters: most plans replace no pod of an older release, and a stream that
+        # need not ask must not count as begun.
         planned = plan(True)
         if not planned.upgrades:
             return planned
@@ -57,17 +64,17 @@ class Rollout:
         return planned if held is None else replace(plan(False), held=held)
 
     def look(self, name: Name, plan: ClusterPlan, *, may_roll: bool) -> None:
-        """A stream was planned so: it is done, or cannot go on, or neither."""
+        """Note the outcome of a stream's plan: the upgrade is done, is blocked, or goes on."""
         if not may_roll or plan.lost_volumes or plan.conflicts:
             self.blocked(name)
         elif not plan.behind and len(plan.pods) == plan.wanted and all(map(is_ready, plan.pods)):
             self.done(name)
 
     def ask(self, name: Name, streams: Mapping[Name, Sequence[Object]], now: datetime, *, serves: bool) -> Held | None:
-        """May this stream have a pod of an older release replaced now? None if so.
+        """Whether this stream may replace a pod of an older release now: None if so, else the reason to wait.
 
-        `streams`: the pods that stand, of every stream. `serves`: whether that pod is ready; one that is not is
-        replaced whenever nothing is stuck, as it may be what the new release is to heal.
+        `streams`: the running pods of every stream. `serves`: whether the pod to replace is ready. A pod that is not
+        ready is replaced whenever no new pod is stuck: the new release may be its cure.
         """
         self._blocked.discard(name)
         if stuck := self._stuck(streams, now):
@@ -84,7 +91,7 @@ class Rollout:
         return None
 
     def done(self, name: Name) -> None:
-        """All pods of this stream are of the new release, and ready, or it is gone: others may begin."""
+        """This stream is deleted, or all its pods are of the new release and ready: other streams may begin."""
         self._blocked.discard(name)
         self._waiting.pop(name, None)
         if name in self._begun:
@@ -92,7 +99,7 @@ class Rollout:
             self._wake()
 
     def blocked(self, name: Name) -> None:
-        """This stream cannot go on now: its manifest is wrong, a volume is lost, the catalog is away."""
+        """This stream cannot continue now: its manifest is wrong, a volume is lost, or the catalog is unreachable."""
         self._waiting.pop(name, None)
         self._blocked.add(name)
         if name in self._begun:
@@ -100,7 +107,7 @@ class Rollout:
             self._wake()
 
     def due(self) -> list[Name]:
-        """Streams that waited, and should be looked at again now."""
+        """Streams that waited and are to be planned again now; each is returned once."""
         due, self._due = self._due, []
         return due
 
@@ -118,11 +125,14 @@ class Rollout:
         ]
 
     def _under_way(self, streams: Mapping[Name, Sequence[Object]]) -> set[Name]:
+        """The streams that are being upgraded now."""
+        # Pods of two releases show it to a new process too. `_begun` adds streams whose last old pod is gone while
+        # their new pods are not ready yet, and streams of one pod, which never have two releases at once.
         mixed = {name for name, pods in streams.items() if len({self._is_new(pod) for pod in pods}) == 2}
         return (mixed | (self._begun & streams.keys())) - self._blocked
 
     def _is_proven(self, streams: Mapping[Name, Sequence[Object]], under_way: set[Name]) -> bool:
-        """Whether the new release serves some stream."""
+        """Whether the new release is known to work: it serves a whole stream that is not being upgraded."""
         return any(
             pods and all(self._is_new(pod) and is_ready(pod) for pod in pods)
             for name, pods in streams.items()

@@ -1,7 +1,8 @@
-"""The status of a stream's object: conditions and numbers, from what was planned and seen.
+"""The status of a Stream: conditions and numbers, from the plan and the findings of a reconcile.
 
-People and `kubectl wait` read this, and rely on rules: a condition's time moves only when its status changes, a reason
-is one word, and what is the same is said in the same words.
+People and `kubectl wait` read it and rely on the rules of Kubernetes: the time of a condition changes only with its
+status, and a reason is one word. The same findings must also give the same text, or the status would be written at
+every reconcile.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,17 +21,17 @@ from epochal.resources.spec import Object
 
 _FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling", "RolloutWaiting", "VolumeReplaced"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
-"""What is no reason to worry while pods are on their way."""
+"""Reasons that are no warning while pods are starting or being replaced."""
 _FINE_OF_RELAYS = frozenset(("RelaysNotReady", "ScaledToZero"))
-"""What is none of relays, which come and go; what they cannot do by themselves is in their condition Degraded."""
+"""Reasons that are no warning for relays, which come and go. If they need help, their condition Degraded says so."""
 _MOST_MESSAGE = 1000
 _REMEMBERED = timedelta(days=1)
-"""How long a lost volume stays named after it was made again: who was away over night sees it."""
+"""How long the status names a lost volume after it was replaced: someone who was away overnight still sees it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look at a stream found."""
+    """The findings of one reconcile of a stream."""
 
     name: str
     generation: int
@@ -39,31 +40,32 @@ class Seen:
     segments: tuple[str, ...] = ()
     catalog_uid: str = ""
     wrong: tuple[str, str] | None = None
-    """Why not everything is done as it is declared now: reason and message. Without segments nothing is done at all."""
+    """Why the stream is not carried out as declared: reason and message. Without `segments`, nothing is carried out."""
     catalog_trouble: str = ""
+    """Why the catalog did not answer; empty if it did."""
     frontier: str | None = None
-    """None: not known, and the status keeps what it says."""
+    """The lower frontier as JSON; None if unknown; then the status keeps its value."""
     not_in_effect: tuple[str, ...] = ()
     lost_writers: tuple[str, ...] = ()
-    """Writers that were lost and are waited for (`progress.whenLost: hold`)."""
+    """Lost writers for which epochs wait (`progress.whenLost: hold`)."""
     lost_epochs: tuple[str, ...] = ()
-    """Which epochs a publisher without storage took with it, and may still be written at: text by segment (E11)."""
+    """The open epochs that were lost with a publisher without storage, as one text for each segment (E11 horizon)."""
     waiting_segments: tuple[str, ...] = ()
-    """Segments of which appends have waited for the catalog for too long (E11)."""
+    """Segments whose appends have waited for the catalog for too long (E11 horizon)."""
     full_disks: tuple[str, ...] = ()
-    """Segments whose logs cannot be written, in words (E10)."""
+    """Segments whose logs cannot be written, each with the reason (E10)."""
     unbound: tuple[str, ...] = ()
-    """Claims to which no volume can be bound, each with why."""
+    """Claims to which no volume can be bound, each with the reason."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
 
 Verdict: TypeAlias = tuple[bool, str, str]
-"""Whether a condition holds, the reason in a word, and the message."""
+"""Whether a condition is true, its reason, and its message."""
 
 
 class News(NamedTuple):
-    """What a stream's event says."""
+    """The content of a Kubernetes event about a stream."""
 
     reason: str
     message: str
@@ -71,7 +73,7 @@ class News(NamedTuple):
 
 
 def status_of(before: Object, seen: Seen) -> Object:
-    """The whole status, after `before`."""
+    """The complete new status; `before` is the last one."""
     after = dict(before)
     after["observedGeneration"] = seen.generation
     after["selector"] = pod_selector(seen.name)
@@ -90,7 +92,10 @@ def status_of(before: Object, seen: Seen) -> Object:
 
 
 def _lost_volumes(before: Iterable[Object], seen: Seen) -> list[Object]:
-    """What is lost now, and what was made again within the last day; nothing changes while that cannot be seen."""
+    """The claims that are lost now or were replaced within the last day.
+
+    Without a plan (`wanted` is 0) no claim was looked at, and the list stays as it is.
+    """
     if not seen.plan.wanted:
         return list(before)
     now, lost = timestamp(seen.now), dict.fromkeys(seen.plan.lost_volumes)
@@ -106,9 +111,9 @@ def _lost_volumes(before: Iterable[Object], seen: Seen) -> list[Object]:
 
 
 def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
-    """The lower frontier over segments, as JSON; None while one of them is not known.
+    """The lower frontier over all segments, as JSON; None while that of a segment is unknown.
 
-    Of a large one the size is shown: an API server takes only so much, and people read less.
+    A large frontier is shown as its size: an API server limits the size of objects, and no one reads hundreds of times.
 
     >>> frontier_text([[5], [3, 7]]), frontier_text([[], []]), frontier_text([[1], None])
     ('[3]', '[]', None)
@@ -124,7 +129,7 @@ def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
 
 
 def news(before: Object, after: Object) -> list[News]:
-    """What is worth an event: every reason that is new in a condition, once. Of a new stream only what is wrong."""
+    """The events for a change of status: one for each new reason of a condition. A new stream gets only warnings."""
     old = {item["type"]: (item["status"], item["reason"]) for item in before.get("conditions", ())}
     under_way = any(item["type"] == "Progressing" and item["status"] == "True" for item in after["conditions"])
     expected = _FINE_UNDER_WAY if under_way else _FINE
@@ -148,7 +153,7 @@ def _conditions(before: Iterable[Object], lost: Sequence[Object], seen: Seen) ->
 
 
 def condition(kind: str, verdict: Verdict, old: Object | None, generation: int, now: datetime) -> Object:
-    """One condition; its time moves only when its status does."""
+    """One condition; its transition time changes only with its status."""
     holds, reason, message = verdict
     status = "True" if holds else "False"
     stays = old is not None and old["status"] == status
@@ -163,12 +168,12 @@ def condition(kind: str, verdict: Verdict, old: Object | None, generation: int, 
 
 
 def timestamp(now: datetime) -> str:
-    """As Kubernetes writes times, to the second."""
+    """A time in the format of Kubernetes, in seconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _ready(seen: Seen) -> Verdict:
-    """Whether every segment is served: also by what was declared before, and went wrong since."""
+    """Whether every segment is served, even if the newest manifest is wrong and an earlier one is in effect."""
     if (conflict := _conflict(seen)) and not all(map(_is_relay, seen.plan.conflicts)):
         return False, *conflict
     if seen.wrong and not seen.segments:
@@ -206,7 +211,7 @@ def _progressing(seen: Seen) -> Verdict:
 
 
 def _held(plan: ClusterPlan, held: Held) -> Verdict:
-    """Pods of an older release stay because of other streams."""
+    """The verdict for a stream whose pods of an older release stay because of other streams."""
     count, others = len(plan.behind), some_of(held.by)
     if not held.is_stopped:
         return True, "RolloutWaiting", f"{count} pods are to be replaced after those of {others}"
@@ -224,7 +229,7 @@ def _complete(plan: ClusterPlan) -> str:
 
 
 def some_of(items: Sequence[str]) -> str:
-    """The first five, and how many there are beside."""
+    """The first five as text, and the number of the others."""
     more = len(items) - 5
     return f"{', '.join(items[:5])}{f' and {more} more' if more > 0 else ''}"
 
@@ -290,7 +295,7 @@ def _conflict(seen: Seen) -> tuple[str, str] | None:
 
 
 def _is_relay(named: str) -> bool:
-    """Whether a name that something else has is that of the stream's Relay, without which it is served all the same."""
+    """Whether a conflicting name is that of the stream's Relay: the stream is served without it."""
     return named.startswith(f"{RELAY_KIND} ")
 
 
