@@ -17,6 +17,7 @@ from epochal.client.catalog.routes import Routes
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
+from epochal.protocol.epochs.reader import Since
 from epochal.protocol.publisher.effects import SendAnswers
 from epochal.protocol.publisher.views import ViewMemory
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
@@ -25,7 +26,6 @@ from epochal.protocol.wire import encode
 from epochal.service.errors import Overloaded
 from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.source import OpenSubscription
 from epochal_publisher.relay.segment import HostedRelaySegment, ServedRun
 from epochal_publisher.relay.settings import RelaySettings

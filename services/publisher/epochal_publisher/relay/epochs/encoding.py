@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, Self
 
 from epochal.client.subscriber.values import Data, Epoch, EpochAborted, Gap
+from epochal.protocol.epochs.ring import MOST_ID, text_of
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.times import Time, to_json
 from epochal_publisher.http.event_encoding import BatchEncoder, to_line
-from epochal_publisher.relay.epochs.ring import MOST_ID, text_of
 
 PART = 2**20
 """Bytes of JSON above which an epoch is sent in parts; a batch that is larger is a part of its own."""

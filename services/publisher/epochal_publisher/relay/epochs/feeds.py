@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from epochal.errors import EpochalError, TimedOut, Unavailable
+from epochal.protocol.epochs.reader import Since
+from epochal.protocol.epochs.ring import EpochRing, EpochRings
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal.transport.shutdown import ended
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
 from epochal_publisher.relay.epochs.errors import TooManyFilters
 from epochal_publisher.relay.epochs.memory import SubscriptionMemory
-from epochal_publisher.relay.epochs.reader import Since
-from epochal_publisher.relay.epochs.ring import Ring, Rings
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.epochs.source import OpenSubscription, Source
 
@@ -43,7 +43,7 @@ class Feed:
         """Its answers under way, by address; of no address zero."""
         self.last_reader = ""
         """The address whose answer ended last."""
-        self.ring: Ring[Outcome] | None = None
+        self.ring: EpochRing[Outcome] | None = None
         """None until all segments have answered."""
         self.error: EpochalError | None = None
         """Why nothing more comes."""
@@ -57,7 +57,7 @@ class Feed:
         """Whether it is one of the filters of `address`: which reads it, or did last where nobody reads it."""
         return address in self.readers if self.readers else address == self.last_reader
 
-    async def begun(self) -> Ring[Outcome]:
+    async def begun(self) -> EpochRing[Outcome]:
         """The ring, once there is one. Raises why there is none, `TimedOut` and `ShuttingDown`."""
         async with in_time(self._feeds.settings.join_timeout):
             while self.ring is None:
@@ -94,19 +94,20 @@ class Feed:
             self._feeds.failed(self)
         self.wake()
 
-    async def _follow(self, source: Source, ring: Ring[Outcome]) -> None:
+    async def _follow(self, source: Source, ring: EpochRing[Outcome]) -> None:
         rings = self._feeds.rings
         while not ring.complete:
-            fetched = await source.fetch(self._feeds.settings.frontier_interval)
-            moved = ring.moved(source.cursor())
-            while (gap := source.gap()) is not None:
-                rings.append(ring, gap, gap.size, ring.newest.cursor)
-                moved = True
-            if fetched:
+            await source.fetch(self._feeds.settings.frontier_interval)
+            gaps = list[Outcome]()
+            while source.has_gap:
+                gaps.append(source.gap())
+            new = rings.move(ring, source.cursor(), [(gap, gap.size) for gap in gaps])
+            if source.has_item:
                 outcome, after = await source.take()
                 rings.append(ring, outcome, outcome.size, after)
+                new = True
             ring.complete = source.complete
-            if fetched or moved or ring.complete:
+            if new or ring.complete:
                 self.wake()
 
 
@@ -115,7 +116,7 @@ class Feeds:
 
     def __init__(self, settings: RelayHttpSettings, encoding: str, open_subscription: OpenSubscription) -> None:
         self.settings = settings
-        self.rings = Rings[Outcome](settings.ring_bytes)
+        self.rings = EpochRings[Outcome](settings.ring_bytes)
         self.memory = SubscriptionMemory(
             settings.subscription_bytes,
             settings.max_feeds + settings.max_catch_ups,

@@ -6,6 +6,8 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from epochal.errors import CursorError, Problem, TimeShapeError, UsageError
+from epochal.protocol.epochs.reader import Since
+from epochal.protocol.epochs.ring import MOST_ID
 from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor
 from epochal.protocol.subscriber.since import AfterTime, read_since
 from epochal.protocol.times import TimeShape
@@ -15,8 +17,6 @@ from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.history_query import given_twice, read_form, read_wait, unknown
 from epochal_publisher.relay.epochs.errors import RequestTooLarge
-from epochal_publisher.relay.epochs.reader import Since
-from epochal_publisher.relay.epochs.ring import MOST_ID
 
 FORMS = (Form.LINES, Form.SERVER_SENT)
 """The formats in which epochs are sent."""

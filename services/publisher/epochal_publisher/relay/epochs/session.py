@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Self
 
 from epochal.errors import CursorError, Problem, TimeShapeError, UsageError
+from epochal.protocol.epochs.reader import ReaderStep, RingReader
+from epochal.protocol.epochs.ring import EpochRing
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.reader_places import ReaderPlaces
 from epochal_publisher.relay.epochs.encoding import Outcome
 from epochal_publisher.relay.epochs.feeds import Feed, Feeds, in_time
 from epochal_publisher.relay.epochs.question import Question
-from epochal_publisher.relay.epochs.reader import Reader, Step
-from epochal_publisher.relay.epochs.ring import Ring
 from epochal_publisher.relay.epochs.source import Source
 
 
@@ -27,14 +27,14 @@ class Session:
     """
 
     def __init__(
-        self, feeds: Feeds, feed: Feed, ring: Ring[Outcome], question: Question, places: ReaderPlaces, address: str
+        self, feeds: Feeds, feed: Feed, ring: EpochRing[Outcome], question: Question, places: ReaderPlaces, address: str
     ) -> None:
         self._feeds = feeds
         self._feed = feed
         self._places = places
         self._address = address
         self._field = question.field
-        self._reader = Reader(ring, question.since, question.text)
+        self._reader = RingReader(ring, question.since, question.text)
         self._own: tuple[Source, AsyncExitStack] | None = None
         self.over = False
         """Whether he has all that there will ever be."""
@@ -85,7 +85,7 @@ class Session:
             self._feeds.check_open()
             left = until - clock()
             step = self._reader.step()
-            if step is Step.ALONE:
+            if step is ReaderStep.ALONE:
                 outcome = await self._alone(max(left, 0))
                 if outcome is not None or (self.alone and (self.over or self.current or left <= 0)):
                     return outcome
@@ -95,9 +95,9 @@ class Session:
             if self._own is not None:
                 await self._leave()
                 continue  # the ring may have dropped meanwhile what he was to take
-            if step is Step.TAKE:
+            if step is ReaderStep.TAKE:
                 return self._reader.take()
-            self.over = step is Step.END
+            self.over = step is ReaderStep.END
             if self.over:
                 return None
             if self._feed.error is not None:
@@ -105,28 +105,25 @@ class Session:
             if left <= 0:
                 return None
             await self._feed.news(left)
-            if self._reader.step() is Step.WAIT:
+            if self._reader.step() is ReaderStep.WAIT:
                 return None
 
     async def _alone(self, seconds: float) -> Outcome | None:
         """The next outcome of his own subscription; None where that has none in time, or he follows the ring now."""
         source = self._own[0] if self._own is not None else await self._open()
         source.sending = 0
-        fetched = False
-        if (gap := source.gap()) is None:
-            fetched = await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
-            gap = source.gap()  # his cursor has passed it by now
-        if gap is not None:
-            return gap
-        if self._reader.at(source.cursor()):
-            return None
-        if not fetched:
-            self.over = source.complete
-            return None
-        outcome, after = await source.take()
-        source.sending = outcome.size
-        self._reader.given(after)
-        return outcome
+        if not source.has_gap:
+            await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
+        step = self._reader.look(source.cursor(), gap=source.has_gap, item=source.has_item, complete=source.complete)
+        if step is ReaderStep.GAP:
+            return source.gap()
+        if step is ReaderStep.TAKE:
+            outcome, after = await source.take()
+            source.sending = outcome.size
+            self._reader.took(after)
+            return outcome
+        self.over = step is ReaderStep.END
+        return None
 
     async def _open(self) -> Source:
         async with AsyncExitStack() as stack:

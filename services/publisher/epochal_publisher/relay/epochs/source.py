@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.client.subscriber.values import Epoch, EpochAborted
+from epochal.protocol.epochs.reader import Since
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Kind, Outcome
-from epochal_publisher.relay.epochs.reader import Since
 
 OpenSubscription = Callable[[Sequence[bytes] | None, Sequence[bytes], Since | None], Subscription]
 """Makes a subscription, not entered yet, by topics (None: all), rejected topics, and where to begin (None: now)."""
@@ -50,15 +50,25 @@ class Source:
         """Where it stands: before the item in the hand."""
         return self._subscription.cursor()
 
-    def gap(self) -> Outcome | None:
-        """The next gap that was found and not returned yet."""
+    @property
+    def has_gap(self) -> bool:
+        """Whether a gap was found that was not taken yet."""
         self._gaps += [Outcome(Kind.GAP, self._encoder.bodies(gap)) for gap in self._subscription.gaps()]
-        return self._gaps.popleft() if self._gaps else None
+        return bool(self._gaps)
 
-    async def fetch(self, seconds: float) -> bool:
-        """Wait for an item; returns whether there is one in the hand. Raises as a read of `epochs()`."""
+    @property
+    def has_item(self) -> bool:
+        """Whether an item was fetched that was not taken yet."""
+        return self._hand is not None
+
+    def gap(self) -> Outcome:
+        """Take the oldest gap, when `has_gap`."""
+        return self._gaps.popleft()
+
+    async def fetch(self, seconds: float) -> None:
+        """Wait for an item, or for the end of the stream. Raises as a read of `epochs()`."""
         if self._hand is not None:
-            return True
+            return
         hand: Hand[Epoch | EpochAborted] = Hand()
         try:
             async with asyncio.timeout(seconds):
@@ -66,13 +76,12 @@ class Source:
         except BaseException as error:
             hand.state = GIVEN_UP
             if isinstance(error, TimeoutError):
-                return False
+                return
             raise
         if hand.state == OVER:
             self.complete = True
-            return False
-        self._hand = hand
-        return True
+        else:
+            self._hand = hand
 
     async def take(self) -> tuple[Outcome, Cursor]:
         """The item in the hand, encoded, and the cursor after it."""
