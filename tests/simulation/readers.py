@@ -62,6 +62,31 @@ def filter_of(topics: Topics) -> TopicFilter | None:
     return TopicFilter(topics, set(TOPICS) - topics)
 
 
+def take(memory: Memory, epoch: EpochBatches | EpochWasAborted) -> None:
+    """The application gets an epoch, or the report that one is aborted."""
+    time = epoch.time
+    if any(time == before for before, _ in memory.yields) or time in memory.aborted:
+        raise Violation(f"E16: {memory.name} gets the report of epoch {time!r} twice")
+    if isinstance(epoch, EpochWasAborted):
+        memory.aborted.add(time)
+        return
+    if any(at_most(time, before) for before, _ in memory.yields):
+        raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
+    if not epoch.batches:
+        raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
+    payloads: dict[str, list[bytes]] = {}
+    for segment, data in epoch.batches:
+        judge_meta(memory, data)
+        payloads.setdefault(segment, []).append(data.payload)
+    memory.yields.append((time, payloads))
+
+
+def judge_meta(memory: Memory, data: m.Data) -> None:
+    """S34: a batch comes with what its writer said of it."""
+    if data.meta != meta_of(data.payload):
+        raise Violation(f"S34: {memory.name} is given {data.payload!r} with {data.meta!r}")
+
+
 class Life:
     """One process of a reading application."""
 
@@ -104,6 +129,8 @@ class Life:
         self._epoch_in_hand: EpochBatches | EpochWasAborted | None = None
         self._event_in_hand: Happened | None = None
         """What an interrupted call has fetched, for the next one to hand out; the cursor has not passed it (E16)."""
+        self.gaps: list[str] = []
+        """The segments that have lost something, for a reader over HTTP, which takes their notices from here (E17)."""
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
         self._seqs: dict[str, int] = {}
         origin = EpochQuery(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
@@ -213,6 +240,7 @@ class Life:
         if began.gap:
             self._judge_gap(segment, before, began.incarnation)
             self.world.count("gaps")
+            self.gaps.append(segment)
             self.memory.torn |= self._under_way()
         if began.incarnation < self._incarnations.get(segment, 0):
             known = self._incarnations[segment]
@@ -348,18 +376,30 @@ class Life:
         return interrupted
 
     def _read_epoch(self, interrupts: float) -> bool:
-        epoch, self._epoch_in_hand = self._epoch_in_hand, None
-        if epoch is None:
-            epoch = self.machine.hand_out_epoch()
-            if epoch is None:
-                return False
-            self.memory.given_topics[epoch.time] = self.widenings.whole_in(epoch.time, self.memory.topics)
-        if self._interrupted(interrupts):
-            self._epoch_in_hand = epoch
+        if not self.fetch_epoch() or self._interrupted(interrupts):
             return False
-        self.machine.pass_epoch(epoch)
-        self._take(epoch)
+        self.take_epoch()
         return True
+
+    def fetch_epoch(self) -> bool:
+        """Whether there is an epoch to take; the cursor has not passed it."""
+        if self._epoch_in_hand is None:
+            self._epoch_in_hand = epoch = self.machine.hand_out_epoch()
+            if epoch is not None:
+                self.memory.given_topics[epoch.time] = self.widenings.whole_in(epoch.time, self.memory.topics)
+        return self._epoch_in_hand is not None
+
+    def take_epoch(self) -> EpochBatches | EpochWasAborted:
+        """The epoch that was fetched; the cursor passes it."""
+        epoch, self._epoch_in_hand = self._epoch_in_hand, None
+        assert epoch is not None, "it was fetched"
+        self.machine.pass_epoch(epoch)
+        self._note(epoch)
+        take(self.memory, epoch)
+        return epoch
+
+    def _note(self, epoch: EpochBatches | EpochWasAborted) -> None:
+        self.world.note(f"{self.memory.name}: yields {type(epoch).__name__} {epoch.time!r}")
 
     def _read_event(self, interrupts: float) -> bool:
         happened, self._event_in_hand = self._event_in_hand or self.machine.hand_out_event(), None
@@ -380,7 +420,8 @@ class Life:
                 self._frontier_moved(frozenset(happened.frontier))
             case EpochWasAborted():
                 self._gathered.pop(happened.time, None)
-                self._take(happened)
+                self._note(happened)
+                take(self.memory, happened)
             case GapFound():
                 self._seqs.pop(happened.segment, None)
             case RewoundTo():
@@ -388,36 +429,14 @@ class Life:
             case _:
                 pass
 
-    def _take(self, epoch: EpochBatches | EpochWasAborted) -> None:
-        memory, time = self.memory, epoch.time
-        self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
-        if any(time == before for before, _ in memory.yields) or time in memory.aborted:
-            raise Violation(f"E16: {memory.name} gets the report of epoch {time!r} twice")
-        if isinstance(epoch, EpochWasAborted):
-            memory.aborted.add(time)
-            return
-        if any(at_most(time, before) for before, _ in memory.yields):
-            raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
-        if not epoch.batches:
-            raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
-        payloads: dict[str, list[bytes]] = {}
-        for segment, data in epoch.batches:
-            self._judge_meta(data)
-            payloads.setdefault(segment, []).append(data.payload)
-        memory.yields.append((time, payloads))
-
     def _arrived(self, arrived: Arrived) -> None:
         segment, data = arrived.segment, arrived.data
         last = self._seqs.get(segment)
         if last is not None and data.seq <= last:
             raise Violation(f"Q10: {self.memory.name} is given event {data.seq} of {segment} after {last}")
         self._seqs[segment] = data.seq
-        self._judge_meta(data)
+        judge_meta(self.memory, data)
         self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
-
-    def _judge_meta(self, data: m.Data) -> None:
-        if data.meta != meta_of(data.payload):
-            raise Violation(f"S34: {self.memory.name} is given {data.payload!r} with {data.meta!r}")
 
     def _frontier_moved(self, frontier: Times) -> None:
         if self._frontier_told is not None:
