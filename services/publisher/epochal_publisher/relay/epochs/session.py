@@ -1,4 +1,4 @@
-"""One reader of whole epochs: carries out what his machine decides, and has a subscription of his own meanwhile.
+"""One reader of whole epochs: the shell of its `RingReader`, which opens and closes a subscription of its own.
 
 Separate from the answers because it knows no HTTP.
 """
@@ -21,9 +21,9 @@ from epochal_publisher.relay.epochs.source import Source
 
 
 class Session:
-    """Reads `feed`, whose ring is `ring`, while it is entered.
+    """Reads `feed`, whose ring is `ring`, while the context is entered.
 
-    `places`: of subscriptions of readers' own, which are shared out by `address`.
+    `places` bounds the subscriptions of readers that catch up, in all and for each `address`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Session:
         self._reader = RingReader(ring, question.since, question.text)
         self._own: tuple[Source, AsyncExitStack] | None = None
         self.over = False
-        """Whether he has all that there will ever be."""
+        """Whether the reader has all outcomes and the stream is complete."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,34 +50,34 @@ class Session:
 
     @property
     def alone(self) -> bool:
-        """Whether he reads a subscription of his own."""
+        """Whether the reader reads a subscription of its own."""
         return self._reader.alone
 
     @property
     def current(self) -> bool:
-        """Whether he has all that is complete now."""
+        """Whether the reader has all that is complete now."""
         return self._reader.current and (self._own is not None or not self.alone)
 
     @property
     def overtaken(self) -> bool:
-        """Whether the ring has dropped what he was given last."""
+        """Whether the ring has dropped the outcome that the reader got last."""
         return self._reader.overtaken
 
     @property
     def cursor(self) -> Cursor:
-        """Where he stands. There is none before all segments have answered a subscription of his own."""
+        """The reader's cursor. While it is alone, there is none before all segments have answered its subscription."""
         since = self._reader.since
         return since if isinstance(since, Cursor) else self._source.cursor()
 
     @property
     def _source(self) -> Source:
-        assert self._own is not None, "he is alone"
+        assert self._own is not None, "the reader is alone"
         return self._own[0]
 
     async def next(self, seconds: float) -> Outcome | None:
-        """What he is given next, None if there is nothing; waits for at most so long, and until he is current.
+        """The next outcome, or None; waits for at most so long, and longer while there is history to read.
 
-        Raises `InvalidRequest` for a cursor that is not of the stream, and why the subscription is over.
+        Raises `InvalidRequest` for a cursor of another stream, and the error that has ended the subscription.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
@@ -90,11 +90,11 @@ class Session:
                 if outcome is not None or (self.alone and (self.over or self.current or left <= 0)):
                     return outcome
                 if not self.alone:
-                    until = clock()  # he has all of history: how long he waits for more is another question
+                    until = clock()  # it has all of history; the caller decides how long to wait for more
                 continue
             if self._own is not None:
                 await self._leave()
-                continue  # the ring may have dropped meanwhile what he was to take
+                continue  # the ring may have dropped meanwhile what the reader was to take
             if step is ReaderStep.TAKE:
                 return self._reader.take()
             self.over = step is ReaderStep.END
@@ -109,7 +109,7 @@ class Session:
                 return None
 
     async def _alone(self, seconds: float) -> Outcome | None:
-        """The next outcome of his own subscription; None where that has none in time, or he follows the ring now."""
+        """The next outcome of the reader's own subscription; None if there is none in time, or it follows the ring."""
         source = self._own[0] if self._own is not None else await self._open()
         source.sending = 0
         if not source.has_gap:
