@@ -9,7 +9,7 @@ What comes from upstream:
                                                                    way, as another run with the same memory (F16)
     `Began` anywhere else                                          ends; another one begins there (F13)
     `Rejoined`, an event, `Reached`, `Moved`                       goes on
-    the connection is lost                                         stays, but welcomes nobody and is silent (F16)
+    the connection is lost                                         stays, but welcomes no one and is silent (F16)
 
 What comes from subscribers:
 
