@@ -52,6 +52,14 @@ def test_a_reader_does_not_continue_in_a_ring_that_lacks_something(ring_at: Curs
 
 
 @pytest.mark.rule("E17")
+def test_a_reader_ahead_of_the_ring_does_not_go_back_to_its_frontier() -> None:
+    rings, ring = ring_of(start=cursor(0, seen_from=(3,)))
+    assert ring.place(cursor(3)) is None
+    rings.move(ring, cursor(3))
+    assert ring.place(cursor(3)) == 0
+
+
+@pytest.mark.rule("E17")
 def test_what_the_ring_has_lost_a_subscription_of_its_own_may_still_have() -> None:
     rings, ring = ring_of(start=cursor(5))
     rings.move(ring, cursor(5, seen_from=(8,)))

@@ -100,6 +100,8 @@ class Boundary:
             # Nothing is repeated. What the ring can still hand out, as an epoch or as an abort, the reader has not had.
             and reader.seen_from.reaches_all(last.seen_from)
             and reader.frontier.reaches_all(last.unreported_aborts)
+            # The reader's frontier does not move back, even if the ring could hand out nothing that the reader has had.
+            and reader.frontier.reaches_all(last.frontier)
             # Both leave out the same aborted times, in so far as these can still come for the reader.
             and {time for time in first.aborted if reader.frontier.less_equal(time)} == reader.aborted
             and reader.aborted >= last.aborted
