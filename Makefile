@@ -105,7 +105,8 @@ COMPILED := .cache/compiled
 # which the long rounds of chaos and the images in pods run on compiled code; what runs the same parts once more (demo,
 # traces, Spark's writers); and what `make test-long` runs on it, with more seeds.
 NOT_COMPILED := $(addprefix tests/, catalog chaos charts cli cluster demo e2e exploration kube local model operator resources \
-	service spark tools tracing logfiles/test_simulation.py protocol/test_simulation.py hostile/test_epochs.py \
+	service spark tools tracing logfiles/test_simulation.py protocol/test_simulation.py \
+	protocol/epochs/test_simulated_readers.py hostile/test_epochs.py \
 	$(addprefix publisher/test_, disk.py hung_disk.py lease.py schemathesis.py)) \
 	$(wildcard tests/publisher/test_epochs_*.py tests/publisher/test_http_*.py)
 
@@ -121,7 +122,7 @@ test-compiled: compiled ## run the tests that use the protocol again, on compile
 
 LONG_TESTS := -q -m "long and not cluster and not clock" -o faulthandler_timeout=900
 # These keep all processors busy by themselves. They run on compiled code, as in the images: `make test` has them on pure Python.
-BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
+BUSY := tests/chaos/test_rounds.py tests/protocol/epochs/test_simulated_readers.py tests/protocol/test_simulation.py
 # The others, without reading all tests for them.
 WAITING = $(filter-out $(BUSY),$(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' --exclude-dir=cluster))
 

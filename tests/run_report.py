@@ -18,6 +18,7 @@ PROVEN = (
     "tests/exploration/",
     "tests/logfiles/test_simulation.py",
     "tests/model/",
+    "tests/protocol/epochs/test_simulated_readers.py",
     "tests/protocol/test_simulation.py",
     "tests/protocol/test_simulation_oracle.py",
 )

@@ -22,7 +22,7 @@ def test_so_many_begin_at_once_and_the_next_one_when_one_gives_its_turn_back() -
     assert run(main()) == [(0, 0), (0, 1), (1, 2), (2, 3)]
 
 
-def test_who_takes_longer_than_a_turn_goes_on_and_holds_up_nobody() -> None:
+def test_who_takes_longer_than_a_turn_goes_on_and_holds_up_no_one() -> None:
     async def main() -> tuple[list[float], bool]:
         turns, loop = Turns(1, 10.0), asyncio.get_running_loop()
         slow, begun = await turns.take(), list[float]()

@@ -42,7 +42,7 @@ def test_a_directory_is_made_held_and_given_back(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataDirectoryError, match="cannot be used"), DataDirectory(tmp_path / "file"):
         pass

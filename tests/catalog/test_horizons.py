@@ -157,7 +157,7 @@ async def test_a_report_of_the_old_form_makes_the_horizon_unknown(client: Any) -
 
 
 @pytest.mark.rule("E11")
-async def test_a_stream_made_anew_begins_without_a_horizon(client: Any) -> None:
+async def test_a_stream_that_is_created_again_begins_without_a_horizon(client: Any) -> None:
     one = await publisher(client)
     await one.report(number=0, lower=[2], horizon=[4])
     await client("DELETE", "/v1/streams/demo/flights")
@@ -194,7 +194,7 @@ async def test_a_horizon_by_itself_is_on_disk_and_shown_to_no_one(client: Any) -
 
 
 @pytest.mark.rule("E6", "E11")
-async def test_a_registration_tells_the_newest_session_of_who_came_back(client: Any) -> None:
+async def test_a_registration_returns_the_newest_session_of_each_writer_that_came_back(client: Any) -> None:
     uid = (await client.apply()).body["uid"]
     sessions = {writer: (await client.session_of(writer)).body["session"] for writer in ("once", "twice", "twice")}
     granted = (await client.register("p", uid)).body

@@ -34,7 +34,7 @@ def test_a_lease_lapses_once_and_comes_back_with_a_renewal(leases: Leases[int]) 
     assert not leases.renew(1, 31.0)
 
 
-def test_a_renewal_starts_the_time_anew(leases: Leases[int]) -> None:
+def test_a_renewal_restarts_the_time(leases: Leases[int]) -> None:
     run(leases, 0, 9)
     leases.renew(1, 9.0)
     assert run(leases, 9, 18.5) == []

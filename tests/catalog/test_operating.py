@@ -75,7 +75,7 @@ async def test_every_metric_of_the_catalog_is_described_and_none_that_is_not_the
 
 
 @pytest.mark.parametrize("name", ["EPOCHAL_CATALOG_PORT", "EPOCHAL_PUBLISHER_HTTP_PORT"])
-def test_what_kubernetes_puts_into_the_environment_is_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kubernetes_puts_into_the_environment_is_distinguished(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "tcp://10.96.0.17:8700")
     settings = CatalogSettings if "CATALOG" in name else PublisherSettings
     with pytest.raises(ConfigError, match="enableServiceLinks: false") as caught:

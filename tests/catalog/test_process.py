@@ -132,7 +132,7 @@ async def test_a_second_process_on_one_directory_is_refused_and_names_the_first(
     assert url
 
 
-async def test_a_taken_port_is_told(spawn: Spawn) -> None:
+async def test_a_taken_port_is_reported(spawn: Spawn) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process, url = await spawn("--port", str(port), EPOCHAL_CATALOG_PORT_RETRIES="1")
@@ -148,7 +148,7 @@ async def test_a_port_that_becomes_free_is_taken_after_all(spawn: Spawn) -> None
     assert (await starting)[1]
 
 
-async def test_all_wrong_settings_are_told_at_once(spawn: Spawn) -> None:
+async def test_all_wrong_settings_are_reported_at_once(spawn: Spawn) -> None:
     process, _ = await spawn("--port", "99999", EPOCHAL_CATALOG_LEASE_TTL="soon")
     _, errors = await process.communicate()
     assert process.returncode == 1

@@ -15,7 +15,7 @@ def edit(data: Path, sql: str, *values: str) -> None:
     connection.close()
 
 
-async def test_a_schema_of_an_old_form_is_told_and_keeps_nothing_from_starting(start: Any, tmp_path: Path) -> None:
+async def test_a_schema_of_an_old_form_is_reported_and_keeps_nothing_from_starting(start: Any, tmp_path: Path) -> None:
     async with start() as client:
         stream = (await client.apply()).body
     for schema in ('{"type": "record", "fields": [{"name": "a", "type": "long"}]}', '{"$ref": "a.json"}'):

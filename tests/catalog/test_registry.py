@@ -70,7 +70,7 @@ def test_only_the_very_same_request_repeats_a_registration() -> None:
     assert register(9701, segments=("0",), instance="j") == state.last_token
 
 
-def test_what_can_never_run_is_refused_anew_and_stays_where_an_earlier_version_took_it() -> None:
+def test_what_can_never_run_is_refused_when_new_and_stays_where_an_earlier_version_took_it() -> None:
     document = manifest("a").to_document()
     document["spec"]["history"] = {"storage": {"size": "1Gi"}, "retention": {"bytes": "2Gi"}}
     never = StreamManifest.from_document(document)

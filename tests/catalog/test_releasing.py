@@ -42,7 +42,7 @@ async def held(client: Any) -> Held:
 
 
 @pytest.mark.rule("E46")
-async def test_a_released_writer_is_told_to_every_publisher_of_the_stream_until_it_is_back(held: Held) -> None:
+async def test_the_release_of_a_writer_is_sent_to_every_publisher_of_the_stream_until_it_is_back(held: Held) -> None:
     session = (await held.client.session_of("w%2F1")).body["session"]
     assert (await held.report(s1="w/1"))["released"] == {}
     first = await held.release("w%2F1")
@@ -113,7 +113,7 @@ async def test_a_stream_that_lets_lost_writers_go_by_itself_says_so(client: Any)
 
 
 @pytest.mark.rule("E46")
-async def test_a_stream_made_anew_knows_of_no_release(held: Held) -> None:
+async def test_a_stream_that_is_created_again_knows_of_no_release(held: Held) -> None:
     await held.client.session_of("w")
     await held.report(s0="w")
     await held.release("w")

@@ -75,7 +75,7 @@ async def test_the_path_gives_a_missing_namespace(client: Any, document: Any) ->
 
 
 @pytest.mark.rule("S26", "S32")
-async def test_a_stream_created_anew_has_a_new_uid_and_its_old_publisher_is_told(client: Any) -> None:
+async def test_a_stream_that_is_created_again_has_a_new_uid_and_its_old_publisher_is_notified(client: Any) -> None:
     old = (await client.apply()).body["uid"]
     granted = (await client.register("p", old)).body
     assert (await client("DELETE", "/v1/streams/demo/flights")).status == 204
@@ -237,7 +237,7 @@ async def test_a_schema_is_compared_field_by_field(client: Any) -> None:
 
 
 @pytest.mark.rule("E6")
-async def test_sessions_rise_for_each_writer_and_start_anew_with_a_new_stream(client: Any) -> None:
+async def test_sessions_rise_for_each_writer_and_start_again_with_a_new_stream(client: Any) -> None:
     assert (await client.session_of("w")).code == "stream_not_found"
     uid = (await client.apply()).body["uid"]
     assert [(await client.session_of("q%2F0")).body["session"] for _ in range(3)] == [1, 2, 3]
@@ -368,7 +368,7 @@ async def test_completion_is_recorded_once_all_segments_are_finishing_and_never_
 
 
 @pytest.mark.rule("E7", "E12")
-async def test_a_new_incarnation_numbers_its_finishing_marks_anew_and_inherits_the_last(client: Any) -> None:
+async def test_a_new_incarnation_numbers_its_finishing_marks_from_the_start_and_inherits_the_last(client: Any) -> None:
     uid = (await client.apply(segments=2)).body["uid"]
     old = (await client.register("p", uid, "0", "1")).body
     await client.finish("p", old, "0", 9)

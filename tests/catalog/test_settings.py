@@ -15,7 +15,7 @@ def test_options_win_over_the_environment_and_that_over_defaults(monkeypatch: py
     assert (settings.port, settings.lease_ttl, settings.host) == (0, 3.0, "127.0.0.1")
 
 
-def test_all_problems_are_told_with_what_to_set() -> None:
+def test_all_problems_are_reported_with_what_to_set() -> None:
     with pytest.raises(ConfigError) as caught:
         CatalogSettings.read(port=-1, lease_ttl="soon", nonsense=1)
     assert {problem.path for problem in caught.value.problems} == {"port", "lease_ttl", "nonsense"}

@@ -149,7 +149,7 @@ async def test_a_file_locked_by_a_stray_writer_is_waited_for_then_refused(store:
     assert await reopened(store, tmp_path) == [STREAM]
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").write_bytes(b"x" * 4096)
     store = CatalogStore(tmp_path, 0.05)
     with pytest.raises(StoreFailed, match="not a database"):

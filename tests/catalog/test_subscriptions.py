@@ -72,7 +72,7 @@ async def test_only_who_made_a_subscription_can_renew_or_withdraw_it(client: Any
 
 
 @pytest.mark.rule("S30")
-async def test_a_subscription_that_nobody_renews_is_withdrawn(start: Any, clock: Any) -> None:
+async def test_a_subscription_that_is_not_renewed_is_withdrawn(start: Any, clock: Any) -> None:
     async with start(subscription_ttl=2.0, lease_ttl=100.0) as client:
         uid = (await client.apply()).body["uid"]
         gone, stays = await subscribe(client, uid), await subscribe(client, uid)

@@ -102,7 +102,7 @@ async def test_a_watcher_resumes_behind_any_revision_also_after_a_restart(start:
 
 
 @pytest.mark.rule("S26")
-async def test_what_is_no_longer_kept_is_refused_and_told(start: Any) -> None:
+async def test_what_is_no_longer_kept_is_refused_and_reported(start: Any) -> None:
     async with start(watch_events=10) as client:
         for index in range(12):
             await client.apply(f"demo/s{index}")
@@ -175,7 +175,7 @@ async def test_a_watcher_that_leaves_is_forgotten(client: Any) -> None:
 
 
 @pytest.mark.rule("S30")
-async def test_a_watcher_is_told_that_a_publisher_lapsed_and_came_back(client: Any, clock: Any) -> None:
+async def test_a_watcher_sees_that_a_publisher_lapsed_and_came_back(client: Any, clock: Any) -> None:
     uid = (await client.apply()).body["uid"]
     token = (await client.register("p", uid)).body["token"]
     since = (await client("GET", "/v1/streams")).body["revision"]
@@ -196,7 +196,7 @@ async def test_a_watcher_is_told_that_a_publisher_lapsed_and_came_back(client: A
 
 
 @pytest.mark.rule("S26", "S30")
-async def test_a_watcher_is_told_that_a_restart_brought_a_lapsed_publisher_back(start: Any, clock: Any) -> None:
+async def test_a_watcher_sees_that_a_restart_brought_a_lapsed_publisher_back(start: Any, clock: Any) -> None:
     async with start() as client:
         await client.register("p", (await client.apply()).body["uid"])
         clock.now += 2.0
@@ -209,7 +209,7 @@ async def test_a_watcher_is_told_that_a_restart_brought_a_lapsed_publisher_back(
         assert (back["kind"], back["name"], back["object"]["live"]) == ("publisher", "p", True)
 
 
-async def test_the_directory_of_local_mode_is_told_to_programs_of_its_machine_alone(start: Any) -> None:
+async def test_only_programs_of_its_machine_learn_the_directory_of_local_mode(start: Any) -> None:
     async with start() as client:
         assert "data" not in (await client("GET", "/v1/streams/$catalog")).body
     async with start(local_data="/somewhere") as client:

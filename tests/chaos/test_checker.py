@@ -432,7 +432,7 @@ def test_two_readers_that_were_given_different_epochs() -> None:
     assert rules(history) == {"same", "whole"}, "no loss of memory excuses it"
 
 
-def test_who_joins_after_a_loss_is_not_told_of_what_went_with_it_before_anybody_had_begun_it() -> None:
+def test_a_reader_that_joins_after_a_loss_gets_no_report_of_epochs_that_were_lost_before_they_began() -> None:
     history = good()
     joined = place(history, "s1", "join")
     lose(history, joined, "0")
@@ -459,7 +459,7 @@ def aborted_for_all(n: int) -> History:
     return history
 
 
-def test_an_abort_that_one_reader_alone_was_told_of() -> None:
+def test_an_abort_that_was_reported_to_one_reader_only() -> None:
     """A writer was killed, long before; a gap of that reader may excuse it, and nothing else."""
     history = good()
     at = aborted_in_place_of(history, "s2", 0)
@@ -518,7 +518,7 @@ def test_a_lost_writer_aborts_what_it_appended_at_and_has_not_left(cause: str, n
     assert rules(with_entries(history, *before, lost)) == set(), "it was given it again"
 
 
-def test_a_writer_that_was_lost_after_the_abort_was_told_is_no_cause() -> None:
+def test_a_writer_that_was_lost_after_the_abort_was_reported_is_no_cause() -> None:
     history = aborted_for_all(1)
     told = history[place(history, "s2", "aborted")].at
     late = {"ids": ["w1/late"], "digests": [0], "segment": "0", "time": 1}
@@ -703,7 +703,7 @@ def test_every_rule_has_a_fault() -> None:
     assert {*FAULTS.values(), "same", "kept", "causeless"} == set(RULES)
 
 
-def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_of_the_abort() -> None:
+def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_gets_the_abort() -> None:
     """E11 (d): the reader that was told had not saved that it was given the epoch."""
     history = good()
     del history[place(history, "s2", "save", skip=1)]
@@ -724,7 +724,7 @@ def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_
 
 
 @pytest.mark.parametrize("untold", [[1], []])
-def test_what_a_cursor_still_had_to_tell_goes_with_it_when_it_is_refused(untold: list[int]) -> None:
+def test_what_a_cursor_still_had_to_report_goes_with_it_when_it_is_refused(untold: list[int]) -> None:
     """The reader hears that the history is truncated, and has to start again."""
     history = good()
     at = aborted_in_place_of(history, "s2", 1)

@@ -183,7 +183,9 @@ async def test_what_was_sent_and_then_lost_by_the_disk_is_led_back(stack: AsyncE
 
 
 @pytest.mark.rule("E10", "E11")
-async def test_what_a_machine_took_with_its_writer_completes_for_nobody(stack: AsyncExitStack, tmp_path: Path) -> None:
+async def test_what_a_machine_took_with_its_writer_completes_for_no_reader(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
     """Policy `interval`: the program is started again under its id and knows of nothing; only the log can."""
     scene = stored(tmp_path, "interval")
     scene.publisher.settings["sync_interval"] = 60
@@ -225,7 +227,7 @@ async def test_what_a_machine_took_with_its_writer_completes_for_nobody(stack: A
 
 
 @pytest.mark.rule("Q2", "Q3")
-async def test_a_flipped_bit_in_an_old_file_is_told_and_all_else_is_served(
+async def test_a_flipped_bit_in_an_old_file_is_reported_and_all_else_is_served(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
     """Fault 29, while the publisher serves: never a shorter answer that looks whole."""

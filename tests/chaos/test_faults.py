@@ -157,7 +157,7 @@ async def test_without_a_catalog_streams_with_storage_flow_on_and_lookups_fail_f
 @pytest.mark.long
 @pytest.mark.rule("E12", "S19")
 @pytest.mark.parametrize("replaced", [False, True])
-async def test_a_publisher_that_stood_still_past_its_lease_tells_nothing_twice(scene: Scene, replaced: bool) -> None:
+async def test_a_publisher_that_stalled_past_its_lease_publishes_nothing_twice(scene: Scene, replaced: bool) -> None:
     """Fault 5: it asks for its lease first; when another has taken over it ends, and what it held is told by nobody."""
     publisher = scene.publisher
     async with scene.reader() as sub:

@@ -115,7 +115,7 @@ def test_what_takes_finalizers_off_has_an_account_of_its_own_that_goes_with_it()
     assert find(objects, "ClusterRoleBinding", "-release")["subjects"][0]["name"] == "mine"
 
 
-def test_whoever_may_view_or_edit_may_view_or_edit_streams():
+def test_a_role_that_may_view_or_edit_may_view_or_edit_streams():
     objects = render()
     view, edit = find(objects, "ClusterRole", "-view"), find(objects, "ClusterRole", "-edit")
     for kind in ("streams", "relays"):  # `kubectl scale --current-replicas=3` reads the sub-resource first

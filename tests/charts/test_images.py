@@ -20,7 +20,7 @@ def run(command: str, where: Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_tree_that_is_not_as_committed_is_told(tmp_path: Path) -> None:
+def test_a_tree_that_is_not_as_committed_is_reported(tmp_path: Path) -> None:
     found = re.search(r"^revision\(\) \{.*?^\}", (ROOT / "tools" / "images").read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
     outside = run(f"{found[0]}; revision", tmp_path, GIT_CEILING_DIRECTORIES=str(tmp_path.parent))

@@ -148,7 +148,7 @@ def test_the_examples_that_the_chart_shows_are_a_stream_and_its_relays():
     assert [(manifest.kind, manifest.name) for manifest in found] == [("Stream", "flights"), ("Relay", "flights-near")]
 
 
-def test_the_operator_is_told_what_publishers_are_made_of():
+def test_the_operator_gets_what_publishers_are_made_of():
     told = environment(render(EVERYTHING), "operator")
     assert told["EPOCHAL_OPERATOR_IMAGE"] == "registry.example.org/epochal/epochal-publisher:1.2.3"
     assert told["EPOCHAL_OPERATOR_PULL_POLICY"] == "Always"
@@ -157,7 +157,7 @@ def test_the_operator_is_told_what_publishers_are_made_of():
     assert told["EPOCHAL_OPERATOR_CATALOG"] == "http://epochal-catalog.epochal.svc:8700"
 
 
-def test_a_collector_is_told_to_all_that_send_traces():
+def test_all_that_send_traces_get_the_address_of_the_collector():
     tracing = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_TRACES_SAMPLER_ARG": "0.1"}
     values: Object = {
         "tracing": {"endpoint": "http://collector:4318", "env": {"OTEL_TRACES_SAMPLER_ARG": "0.1"}},
@@ -173,7 +173,7 @@ def test_a_collector_is_told_to_all_that_send_traces():
     assert "OTEL_" not in json.dumps(render({"sidecar": {"inject": True}}))
 
 
-def test_where_web_hooks_go_and_which_pages_read_is_told_to_publishers():
+def test_publishers_get_where_web_hooks_go_and_which_pages_read():
     publishers = {"webhookTargets": ["*.hooks.svc", "10.0.0.0/8"], "corsOrigins": ["https://a.example.org", "*"]}
     told = json.loads(environment(render({"publishers": publishers}), "operator")["EPOCHAL_OPERATOR_PUBLISHER_ENV"])
     assert told == {
@@ -223,7 +223,7 @@ def test_all_listen_on_the_same_address():
     )
 
 
-def test_the_definitions_are_kept_unless_told_otherwise():
+def test_the_definitions_are_kept_by_default():
     kept, given_up = (
         {each["metadata"]["name"]: each["metadata"].get("annotations", {}) for each in objects}
         for objects in map(definitions, ({}, {"crds": {"keep": False}}))
@@ -260,7 +260,7 @@ def test_objects_of_the_user_are_templates():
         ({"keep": False}, "leaves no Stream"),
     ],
 )
-def test_what_an_uninstall_leaves_is_told_at_the_install(crds: Object, told: str) -> None:
+def test_what_an_uninstall_leaves_is_named_at_the_install(crds: Object, told: str) -> None:
     given = f"--set-json=crds={json.dumps(crds)}"
     notes = helm("install", "x", str(CHART), "--dry-run=client", given).partition("NOTES:")[2]
     assert told in notes

@@ -52,7 +52,7 @@ def test_a_wrong_manifest_changes_nothing(run, manifest) -> None:
     assert run("describe", "stream", "demo/good").status == 3
 
 
-def test_what_cannot_change_is_told(run, manifest, declared) -> None:
+def test_what_cannot_change_is_reported(run, manifest, declared) -> None:
     stream = declared().removeprefix("demo/")
     changed = manifest(stream, encoding="json")
     result = run("apply", "-f", "-", stdin=changed)
@@ -67,7 +67,7 @@ def test_delete_goes_on_past_a_missing_stream(run, declared) -> None:
 
 
 @pytest.mark.parametrize("command", [["pub", "none", "-t", "1", "x"], ["sub", "none"], ["describe", "stream", "none"]])
-def test_a_stream_that_does_not_exist_is_told_at_once(run, command: list[str]) -> None:
+def test_a_stream_that_does_not_exist_is_reported_at_once(run, command: list[str]) -> None:
     result = run(*command)
     assert (result.status, result.out) == (3, "")
     assert "default/none" in result.err
@@ -172,7 +172,7 @@ def test_a_time_of_another_shape_is_refused_before_anything_is_sent(run, declare
     assert run("sub", stream, "--since", "start", "--epochs").out == '(1, 2)\t"x"\n'
 
 
-def test_a_time_that_is_complete_is_told_where_to_look(run, declared) -> None:
+def test_a_complete_time_is_answered_with_where_to_look(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "--advance", "6").status == 0
     late = run("pub", stream, "-t", "5", '"x"')

@@ -100,7 +100,7 @@ def test_a_relay_has_no_place_at_the_catalog_and_nothing_is_changed(run, manifes
         assert "keeps no Relays" in refused.err
 
 
-def test_what_is_no_kind_of_manifest_is_told(manifest, tmp_path: Path) -> None:
+def test_what_is_no_kind_of_manifest_is_reported(manifest, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(RELAY.replace("Relay", "Realy"))
     with pytest.raises(ManifestError, match="did you mean 'Relay'"):

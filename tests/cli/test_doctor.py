@@ -57,7 +57,7 @@ async def test_what_never_answers_is_given_up() -> None:
             await probes.look_at_catalog(f"http://127.0.0.1:{port}", 0.3)
 
 
-async def test_what_is_no_publisher_is_told(unused_tcp_port: int) -> None:
+async def test_what_is_no_publisher_is_reported(unused_tcp_port: int) -> None:
     async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -71,7 +71,7 @@ async def test_what_is_no_publisher_is_told(unused_tcp_port: int) -> None:
     server.close()
 
 
-async def test_a_segment_that_moved_is_told(services) -> None:
+async def test_a_segment_that_moved_is_reported(services) -> None:
     stream = await services.stream()
     async with Documents(services.url, patience=0.0) as documents:
         item = await documents.stream(*stream.split("/"))
@@ -166,7 +166,7 @@ def test_streams(item: StreamInfo, found: str) -> None:
     assert checks.check_streams([item, stream(name="c")])[-1].seen.startswith("2 of 2" if found == "ok" else "1 of 2")
 
 
-def test_records_that_wait_where_nobody_is_left_are_named_with_what_to_do() -> None:
+def test_records_that_wait_where_no_writer_is_left_are_named_with_what_to_do() -> None:
     segments = [segment(open_epochs=1), segment("1", open_epochs=1)]
     (found, _) = checks.check_streams([stream("parked", 90, None, segments=segments), stream(name="c")])
     assert found.seen == (

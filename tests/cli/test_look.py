@@ -84,7 +84,7 @@ def test_namespaces(run, declared, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("describe", "stream", stream.removeprefix("demo/")).status == 3
 
 
-def test_records_that_wait_where_nobody_is_left_are_trouble(
+def test_records_that_wait_where_no_writer_is_left_are_trouble(
     run, declared, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     stream = declared(segments=1)
@@ -184,11 +184,11 @@ def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: s
         (["delete", "writers", "x"], "writers cannot be deleted; list them with: epochal get writers"),
     ],
 )
-def test_a_wrong_kind_is_told_what_to_write(run, command: list[str], told: str) -> None:
+def test_a_wrong_kind_is_refused_with_what_to_write(run, command: list[str], told: str) -> None:
     result = run(*command)
     assert (result.status, result.out) == (2, "")
     assert told in result.err
 
 
-def test_a_misspelt_command_is_told_the_nearest(run) -> None:
+def test_a_misspelt_command_is_refused_with_the_nearest_one(run) -> None:
     assert "did you mean 'delete'" in run("delet").err.lower()

@@ -30,7 +30,7 @@ def test_version(epochal) -> None:
     assert re.fullmatch(rf"epochal 0\.\d+\.\d+ \({kind}\)\n", result.out)
 
 
-def test_help_tells_the_exit_statuses(epochal) -> None:
+def test_help_lists_the_exit_statuses(epochal) -> None:
     result = epochal("--help")
     assert result.status == 0
     for status in ExitStatus:
@@ -94,7 +94,7 @@ def test_wrong_usage_is_status_2(epochal, arguments: list[str]) -> None:
         (["get"], "error: missing argument 'KIND'\nwhat to do: see `epochal get --help`\n"),
     ],
 )
-def test_wrong_usage_is_told_in_plain_words(epochal, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_explained_in_plain_words(epochal, arguments: list[str], told: str) -> None:
     assert epochal(*arguments).err.startswith(told)
 
 
@@ -142,7 +142,7 @@ def unused_url(unused_tcp_port: int) -> str:
     return f"http://127.0.0.1:{unused_tcp_port}"
 
 
-def test_a_missing_file_is_told(epochal) -> None:
+def test_a_missing_file_is_reported(epochal) -> None:
     result = epochal("apply", "-f", "/no/such/file")
     assert (result.status, result.err) == (2, "error: /no/such/file: No such file or directory\n")
 

@@ -122,7 +122,7 @@ def test_who_keeps_open_what_was_advanced_past_is_said(run, declared, catalog: s
     assert "complete" not in run("pub", stream, "-t", "21", "1", "--advance", "22").err
 
 
-def test_a_bad_line_of_standard_input_tells_what_was_published(declared, run, catalog: str) -> None:
+def test_a_bad_line_of_standard_input_is_reported_with_what_was_published(declared, run, catalog: str) -> None:
     stream = declared(segments=1)
     command = [console_script("epochal"), "pub", stream, "-t", "1", "--advance", "2", "--catalog", catalog]
     result = subprocess.run(command, input=b"1\n2\nno\n4\n", capture_output=True, timeout=PATIENCE, check=False)
@@ -151,7 +151,7 @@ def test_ctrl_c_keeps_what_was_read(declared, run, catalog: str) -> None:
     assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": [1, 2]}]
 
 
-def test_wait_tells_of_each_record_before_the_next_is_read(declared, run, catalog: str) -> None:
+def test_wait_reports_each_record_before_the_next_is_read(declared, run, catalog: str) -> None:
     """What is told on standard output is published, whatever becomes of the command."""
     stream = declared(segments=1)
     command = [console_script("epochal"), "pub", stream, "--time-field", "h", "--wait", "--catalog", catalog]
@@ -331,7 +331,7 @@ def test_a_reader_that_goes_ends_the_subscription_at_once(run, declared, catalog
 
 
 @pytest.mark.parametrize("command", ["get streams", "sub {stream} --since start --count 3", "completion bash"])
-def test_a_reader_that_goes_is_told_apart_from_a_failure(run, declared, catalog: str, command: str) -> None:
+def test_a_reader_that_leaves_is_distinguished_from_a_failure(run, declared, catalog: str, command: str) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "1", "--text", *"abc").status == 0
     line = f"EPOCHAL_CATALOG={catalog} {console_script('epochal')} {command.format(stream=stream)}"

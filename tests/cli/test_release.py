@@ -92,7 +92,7 @@ def test_who_is_not_at_a_terminal_must_say_yes(publisher: Publisher, epochal: An
 
 @pytest.mark.rule("E46")
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("n", 130), ("", 130)])
-def test_a_terminal_is_told_what_will_happen_and_asked(publisher: Publisher, answer: str, status: int) -> None:
+def test_a_terminal_shows_what_will_happen_and_asks(publisher: Publisher, answer: str, status: int) -> None:
     publisher("w1")
     ours, theirs = pty.openpty()
     command = [console_script("epochal"), "release", publisher.stream, "w1"]

@@ -120,7 +120,7 @@ def test_a_failure_leaves_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/no/such/folder/x.tar.gz", "/"])
-def test_a_place_that_cannot_be_written_is_told(epochal: Any, place: str) -> None:
+def test_a_place_that_cannot_be_written_is_reported(epochal: Any, place: str) -> None:
     with pytest.raises(UsageError, match="choose another"), Archive(Path(place)):
         raise AssertionError
     result = epochal("report", "-o", place)

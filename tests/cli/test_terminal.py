@@ -46,7 +46,7 @@ def test_errors_are_broken_between_words(catalog: str) -> None:
     assert max(map(len, seen.split("\n"))) <= 50
 
 
-def test_who_types_records_is_told_how_to_end(declared, run, catalog: str) -> None:
+def test_who_types_records_sees_how_to_end(declared, run, catalog: str) -> None:
     stream = declared(segments=1)
     status, seen = at_a_terminal("pub", stream, "-t", "1", "--finish", "--catalog", catalog, typed=b"17\n" + CTRL_D)
     assert status == 0

@@ -416,7 +416,7 @@ async def test_a_snapshot_for_scripts(run, services, catalog: str) -> None:
     assert item["records_per_second"] == pytest.approx(2 * item["appends_per_second"], rel=0.01)
 
 
-def test_what_is_not_there_is_told(run, unused_tcp_port: int) -> None:
+def test_what_is_not_there_is_reported(run, unused_tcp_port: int) -> None:
     assert run("top", "demo/nothing-here").status == 3
     none = run("top", "-n", "nothing-here")
     assert (none.status, none.out) == (0, "")

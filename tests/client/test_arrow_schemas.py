@@ -60,7 +60,7 @@ def test_a_batch_of_another_schema_is_refused_by_the_name_of_the_field() -> None
 
 
 @pytest.mark.parametrize("make", [encoder, decoder])
-def test_without_pyarrow_it_is_told_what_to_install(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_says_what_to_install(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match="pip install pyarrow"):
         make("arrow")

@@ -118,7 +118,7 @@ async def test_a_batch_whose_reader_went_away_counts_as_not_awaited() -> None:
 
 
 @pytest.mark.rule("E1")
-async def test_a_batch_that_cannot_be_sent_is_told_to_all() -> None:
+async def test_every_caller_gets_the_error_of_a_batch_that_cannot_be_sent() -> None:
     sender = Sender()
     sender.refuses = RecordTypeError("no")
     alone = sender.add(object())

@@ -199,7 +199,7 @@ async def test_an_interrupt_ends_a_waiting_program_and_aborts_what_it_held(servi
                     break
 
 
-async def test_a_forked_process_is_told_to_connect_anew(services) -> None:
+async def test_a_forked_process_is_asked_to_connect_again(services) -> None:
     stream = await services.stream()
     child = await services.run(FORKED, stream)
     out, _ = await child.communicate()

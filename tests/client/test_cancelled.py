@@ -115,7 +115,7 @@ async def test_leaving_that_was_cancelled_goes_on_at_the_end_of_the_block(servic
     ("linger", "told_by"),
     [(0.0, "advance"), (0.0, "close"), (0.01, "flush"), (0.01, "the end of the block"), (60.0, "advance")],
 )
-async def test_the_failure_of_an_append_that_was_cancelled_is_told(services, linger: float, told_by: str) -> None:
+async def test_the_failure_of_a_cancelled_append_is_reported(services, linger: float, told_by: str) -> None:
     stream = await services.stream(history={"retention": {"bytes": "1Mi"}}, dedicated=True)
     (publisher,) = services.publishers(stream)
     told = pytest.raises(EpochTooLarge)

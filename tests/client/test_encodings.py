@@ -81,7 +81,7 @@ def test_batches_of_one_append_share_a_schema() -> None:
     "payload",
     [b"", b"\xc1", b"{}", b"\x01", b"[" * 100_000, b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, msgpack.packb({"a": 1})],
 )
-def test_a_payload_of_another_encoding_is_told(encoding: str, payload: bytes) -> None:
+def test_a_payload_of_another_encoding_is_reported(encoding: str, payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match=encoding):
         decoder(encoding)(payload)
 

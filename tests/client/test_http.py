@@ -113,7 +113,7 @@ async def test_an_unknown_code_is_kept() -> None:
 
 
 @pytest.mark.parametrize("answer", [(404, "<html>no"), (200, "<html>hello"), (500, ""), (200, "[" * 100_000)])
-async def test_what_is_no_catalog_is_told(answer: tuple[int, str]) -> None:
+async def test_what_is_no_catalog_is_reported(answer: tuple[int, str]) -> None:
     handler, _ = answering(web.Response(status=answer[0], text=answer[1]))
     async with serving(handler) as url, calling(url) as (caller, _told):
         with pytest.raises(RemoteProtocolError, match="is the address right"):

@@ -71,7 +71,7 @@ async def test_who_says_nothing_sends_nothing(services: Any) -> None:
     assert (batch.key, batch.published, batch.headers, batch.trace, batch.tracestate) == (None, None, {}, None, b"")
 
 
-async def test_http_tells_it_too(services: Any) -> None:
+async def test_http_reports_it_too(services: Any) -> None:
     stream = await services.stream(segments=1)
     async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:

@@ -100,7 +100,7 @@ async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, 
             assert [*epoch.records()] == [b"x"]
 
 
-async def test_a_stream_without_relays_is_read_straight_and_nobody_asks_for_them(services, monkeypatch) -> None:
+async def test_a_stream_without_relays_is_read_directly_and_relays_are_not_looked_up(services, monkeypatch) -> None:
     stream = await services.stream(segments=2)
     async with epochal.connect(services.url) as client:
         asked: list[str] = []
@@ -123,7 +123,7 @@ async def test_a_stream_without_relays_is_read_straight_and_nobody_asks_for_them
         assert asked == [f"/v1/streams/{stream}/segments"], "direct never asks"
 
 
-async def test_a_ready_relay_is_taken_for_both_sockets_and_the_catalog_is_told(services) -> None:
+async def test_a_ready_relay_is_used_for_both_sockets_and_reported_to_the_catalog(services) -> None:
     stream = await services.stream()
     async with epochal.connect(services.url) as client, relay(client.catalog, stream) as one:
         async with client.subscribe(stream) as sub:
@@ -241,7 +241,7 @@ async def test_who_reads_through_relays_only_waits_for_one_that_is_ready(service
             await sub.__aexit__(None, None, None)
 
 
-async def test_who_reads_through_relays_only_is_told_why_there_is_none(services) -> None:
+async def test_a_reader_that_reads_only_through_relays_learns_why_there_is_none(services) -> None:
     stream = await services.stream()
     async with epochal.connect(services.url) as client:
         with pytest.raises(NoPublisher, match=f"{stream} is to be read through relays only, and no relay is regis"):

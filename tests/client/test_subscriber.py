@@ -64,7 +64,7 @@ async def test_before_it_is_opened_a_subscription_says_what_to_do(services) -> N
         assert client.subscribe(stream, since=cursor).cursor() == cursor
 
 
-async def test_wrong_use_is_told(services) -> None:
+async def test_wrong_use_is_reported(services) -> None:
     stream, other = await services.stream(), await services.stream()
     async with epochal.connect(services.url) as client:
         with pytest.raises(UsageError, match="since"):

@@ -95,7 +95,7 @@ async def test_an_unusable_name_is_refused() -> None:
 
 
 @pytest.mark.rule("S30")
-async def test_a_lapsed_subscription_is_entered_anew_and_reports(services, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lapsed_subscription_is_entered_again_and_reports(services, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = await services.stream()
     async with (
         epochal.connect(services.url) as client,

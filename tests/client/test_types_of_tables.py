@@ -265,7 +265,7 @@ def test_columns_without_null_keep_the_plain_types_of_pandas() -> None:
     assert [str(kind) for kind in to_pandas(table).dtypes] == ["int64", "bool", "float64", "object"]
 
 
-def test_null_and_nan_are_told_apart() -> None:
+def test_null_and_nan_are_distinguished() -> None:
     for kind in (pa.float32(), pa.float64()):
         both = to_pandas(pa.table({"x": pa.array([1.0, None, math.nan], kind)}))["x"]
         assert str(both.dtype) == f"Float{kind.bit_width}"

@@ -20,7 +20,7 @@ def test_an_epoch_decodes_its_batches_in_order() -> None:
     assert repr(epoch) == "Epoch(time=7)", "payloads do not flood logs"
 
 
-def test_a_payload_that_cannot_be_decoded_is_told_when_it_is_read() -> None:
+def test_a_payload_that_cannot_be_decoded_is_reported_when_it_is_read() -> None:
     batch = data(1, b"\xff", 1)
     with pytest.raises(RemoteProtocolError):
         batch.records()

@@ -116,7 +116,7 @@ async def test_a_record_of_the_wrong_type(services, encoding: str, wrong: object
 
 
 @pytest.mark.rule("E6")
-async def test_a_writer_tells_its_session_and_what_each_segment_has_acknowledged(services) -> None:
+async def test_a_writer_reports_its_session_and_what_each_segment_has_acknowledged(services) -> None:
     stream = await services.stream(segments=2)
     async with epochal.connect(services.url) as client:
         async with client.writer(stream, writer_id="w") as writer:
@@ -216,7 +216,7 @@ async def test_the_newest_session_of_a_writer_wins(services) -> None:
 
 
 @pytest.mark.rule("E6")
-async def test_a_fenced_writer_that_nobody_told_raises_when_it_is_left(services) -> None:
+async def test_a_fenced_writer_that_was_not_notified_raises_when_it_is_left(services) -> None:
     stream = await services.stream()
     async with epochal.connect(services.url) as client:
         older = await client.writer(stream, writer_id="w").__aenter__()

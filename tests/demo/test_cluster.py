@@ -58,7 +58,7 @@ def test_what_is_kept_is_reached_by_the_commands_that_are_printed(tmp_path):
     assert "zipkin" not in kept(config, traces=False)
 
 
-def test_what_a_pod_told_is_what_it_computed(capsys):
+def test_what_a_pod_reported_is_what_it_computed(capsys):
     hour, join = 2013010105, Join(3, 10, (2013010104,))
     kill = Kill("1", 5, 10, (hour,), "deleted by force")
     tally, view = Tally(), LineView()
@@ -113,7 +113,7 @@ def test_bytes_of_other_airports_are_a_failure(capsys):
     assert ended(2501)[0] == ended(None)[0] == 1
 
 
-def test_nothing_told_is_not_everything_equal():
+def test_an_empty_tally_is_not_taken_for_everything_equal():
     truth = truth_of([(2013010105, "JFK", 2, 1, 4)])
     assert check_early(truth, Tally()) == ["2013-01-01 05:00 was never complete"]
     assert check_late(truth, Tally(), None) != []

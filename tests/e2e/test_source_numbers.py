@@ -188,7 +188,7 @@ async def test_a_blocking_program_that_starts_again_repeats_its_moves_and_goes_o
     assert await asyncio.to_thread(work) == [(0, ["a"]), (1, ["b", "c"]), (4, ["d"])]
 
 
-async def test_who_cannot_detach_is_told_why(services) -> None:
+async def test_who_cannot_detach_gets_the_reason(services) -> None:
     async with epochal.connect(services.url) as client:
         with pytest.raises(UsageError, match="give a writer_id"):
             client.writer("test/any", on_error="detach")
@@ -198,7 +198,7 @@ async def test_who_cannot_detach_is_told_why(services) -> None:
 
 @pytest.mark.rule("E50", "E4")
 @pytest.mark.parametrize("detached", ["by hand", "on an error", "on an error as it closes", ""])
-async def test_a_program_that_fails_leaves_its_epochs_or_is_told_that_they_are_gone(services, detached: str) -> None:
+async def test_a_program_that_fails_leaves_its_epochs_or_learns_that_they_are_gone(services, detached: str) -> None:
     stream = await services.stream(**STORED)
     async with epochal.connect(services.url) as client:
         on_error: Literal["abort", "detach"] = "detach" if "on an error" in detached else "abort"
@@ -293,7 +293,7 @@ async def test_a_program_that_ended_well_goes_on_where_it_was(services, linger: 
 
 
 @pytest.mark.rule("E50")
-async def test_who_cannot_have_source_numbers_is_told_why(services) -> None:
+async def test_who_cannot_have_source_numbers_gets_the_reason(services) -> None:
     kept, memory = await services.stream(**STORED, segments=2), await services.stream()
     async with epochal.connect(services.url) as client:
         async with client.writer(kept) as writer:

@@ -12,6 +12,7 @@ from epochal.client.encoding import encodings
 from epochal.client.subscriber import subscriber
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.epochs import ring
 from epochal.protocol.log import epoch_query
 from epochal.protocol.publisher import limits, views
 from epochal.protocol.publisher import server as serving
@@ -23,7 +24,7 @@ from epochal.resources import manifest
 from epochal.transport import sockets
 from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
-from epochal_publisher.relay.epochs import encoding, ring
+from epochal_publisher.relay.epochs import encoding
 from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.settings import Settings as PublisherSettings
 from epochal_publisher.sockets import events, peer_limits

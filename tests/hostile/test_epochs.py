@@ -169,7 +169,7 @@ def never_read(served: Served, since: str, form: bytes) -> int:
 
 @pytest.mark.rule("E18", "S24")
 @pytest.mark.parametrize(("since", "form"), NEVER_READ)
-def test_readers_that_never_read_hold_up_nobody_and_are_cut(served: Served, since: str, form: bytes) -> None:
+def test_readers_that_never_read_hold_up_no_one_and_are_cut(served: Served, since: str, form: bytes) -> None:
     never_read(served, since, form)
 
 

@@ -254,7 +254,7 @@ def test_a_line_that_drips_is_not_copied_with_every_byte():
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_nobody_is_led_to_another_host(status):
+async def test_no_one_is_led_to_another_host(status):
     """Also not by a watch: whoever may answer for the catalog must not choose whom this host talks to."""
     asked = asyncio.Event()
 
@@ -274,7 +274,7 @@ async def test_nobody_is_led_to_another_host(status):
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_nobody_waits_as_long_as_an_answer_says(status):
+async def test_no_client_waits_as_long_as_an_answer_says(status):
     body = json.dumps({"code": "overloaded", "detail": "later"}).encode()
     answer = http(status, body, "application/problem+json", "Retry-After: 999999999")
     async with speaking(answer) as url, CatalogClient(url, patience=0.2) as catalog:  # load: it is to end

@@ -99,7 +99,7 @@ def test_a_returning_writer_cannot_claim_more_times_than_a_segment_keeps(field):
     wire.encode(m.Snapshot(state.seq, 1, b"n" * 16, state.lower, state.upper, state.aborted))
 
 
-def test_who_has_no_session_is_told_once_however_much_it_sends():
+def test_a_peer_without_a_session_is_refused_once_however_much_it_sends():
     segment = publisher()
     answers = said(segment, b"p", *[m.Alive("0")] * 1000, *[append(n, 0) for n in range(1000)])
     assert [type(answer) for answer in answers] == [m.Lost]

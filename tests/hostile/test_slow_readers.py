@@ -53,7 +53,7 @@ class Crawling:
 @pytest.mark.long
 @pytest.mark.rule("S22")
 @pytest.mark.parametrize("size", [500, 300_000])
-def test_a_crawling_and_a_stopped_reader_cost_the_declared_buffer_and_nobody_else_anything(
+def test_a_crawling_and_a_stopped_reader_cost_the_declared_buffer_and_no_other_reader_anything(
     start, wires, wait_until, monkeypatch, size
 ):
     """Faults 16 and 17: the memory is free again after the cut, for the next pair takes no more."""

@@ -54,7 +54,7 @@ def framed(*fields: Any, payload: bytes = b"") -> bytes:
     return struct.pack(">HI", len(header), len(payload)) + header + payload
 
 
-def test_junk_on_every_port_is_cut_and_disturbs_nobody(impatient, wait_until):
+def test_junk_on_every_port_is_cut_and_disturbs_no_one(impatient, wait_until):
     """Fault 25: also those who keep the connection open and say no more are closed, and their descriptors with them."""
     stream, publisher = impatient()
     with Honest(publisher, stream.uid, "0") as honest:
@@ -151,7 +151,7 @@ def test_20000_parts_and_oversized_frames_cost_what_they_weigh_at_most(shared, w
 
 
 @pytest.mark.clock
-def test_a_flood_of_tiny_messages_of_one_peer_holds_up_nobody_for_long(start, wires):
+def test_a_flood_of_tiny_messages_of_one_peer_holds_up_no_other_peer_for_long(start, wires):
     stream, publisher = start(segments=2)
     with Honest(publisher, stream.uid, "0") as honest:
         honest.check()
@@ -183,7 +183,7 @@ def test_peers_that_offend_under_ever_new_names_are_remembered_within_bounds(sta
     wait_until(lambda: publisher.metric("discarded_peers") == 0)
 
 
-def test_hellos_that_nobody_follows_up_and_used_nonces_keep_nobody_out(shared, wires):
+def test_hellos_without_a_subscription_and_used_nonces_keep_no_one_out(shared, wires):
     publisher, segment = shared.publisher, shared.segment()
     greedy = wires.line(zmq.DEALER, publisher.addresses["requests"])
     answers = []

@@ -76,7 +76,7 @@ async def test_several_files_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("{contexts: [{name: a, context: {cluster: b}}], clusters: [], current-context: a}", "cannot be used.*name b"),
     ],
 )
-async def test_what_is_no_kubeconfig_is_told(tmp_path: Path, text: str | None, match: str) -> None:
+async def test_what_is_no_kubeconfig_is_reported(tmp_path: Path, text: str | None, match: str) -> None:
     path = tmp_path / "config"
     if text is not None:
         path.write_text(text)
@@ -86,7 +86,7 @@ async def test_what_is_no_kubeconfig_is_told(tmp_path: Path, text: str | None, m
             pass
 
 
-async def test_certificates_that_are_not_there_are_told(tmp_path: Path) -> None:
+async def test_certificates_that_are_not_there_are_reported(tmp_path: Path) -> None:
     document = yaml.safe_load(config(tmp_path / "config", here=None).read_text())
     document["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1", "certificate-authority": "nothing.crt"}
     (tmp_path / "config").write_text(yaml.safe_dump(document))
@@ -104,7 +104,7 @@ async def test_certificates_that_are_not_there_are_told(tmp_path: Path) -> None:
         (["/no/such/plugin"], "/no/such/plugin"),
     ],
 )
-async def test_a_plug_in_that_does_not_log_in_is_told(tmp_path: Path, command: list[str], match: str) -> None:
+async def test_a_plug_in_that_does_not_log_in_is_reported(tmp_path: Path, command: list[str], match: str) -> None:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": command[1:]}
     path = config(tmp_path / "config", user={"exec": plugin}, here=None)
     with pytest.raises(ClusterError, match=match):

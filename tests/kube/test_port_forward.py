@@ -105,7 +105,7 @@ async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
         await writer.drain()
 
 
-async def test_whoever_ends_a_connection_ends_it_for_both() -> None:
+async def test_either_side_that_ends_a_connection_ends_it_for_both() -> None:
     async with pod() as (kubelet, way, _), asyncio.timeout(PATIENCE):
         async with connection(await way.port(POD)) as (reader, writer):
             writer.write(b"the end")
@@ -138,7 +138,7 @@ async def test_a_pod_that_comes_back_is_reached_by_the_next_connection() -> None
     ]  # once, though it was tried twice
 
 
-async def test_what_cannot_be_connected_to_is_closed_and_told() -> None:
+async def test_what_cannot_be_connected_to_is_closed_and_reported() -> None:
     async def connect(_: PodPort) -> aiohttp.ClientWebSocketResponse:
         raise ClusterUnavailable("it is not there")
 

@@ -37,7 +37,7 @@ async def test_a_ready_line_may_come_in_pieces(tmp_path: Path) -> None:
     await child.stop(10)
 
 
-async def test_an_end_before_ready_is_told(tmp_path: Path) -> None:
+async def test_an_end_before_ready_is_reported(tmp_path: Path) -> None:
     child = await start(tmp_path, "import sys; print('cannot'); sys.exit(3)")
     with pytest.raises(Unavailable, match="ended before"):
         await child.ready(10)
@@ -95,6 +95,6 @@ asyncio.run(main())
     await until_ended(orphan)
 
 
-def test_a_missing_command_is_told() -> None:
+def test_a_missing_command_is_reported() -> None:
     with pytest.raises(ConfigError, match="pip install"):
         console_script("epochal-no-such-command")

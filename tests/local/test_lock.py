@@ -9,7 +9,7 @@ from epochal.errors import ConfigError
 from epochal.local.mode import DirectoryLock
 
 
-def test_a_second_holder_is_told_of_the_first(tmp_path: Path) -> None:
+def test_a_second_holder_learns_of_the_first(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path):
         with pytest.raises(ConfigError, match=f"process {os.getpid()}"):
             DirectoryLock(tmp_path).__enter__()

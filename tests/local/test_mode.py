@@ -205,7 +205,7 @@ async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
         await LocalMode(tmp_path / "file" / "x").__aenter__()
 
 
-async def test_a_catalog_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:
+async def test_a_catalog_that_cannot_start_is_reported_with_its_log(tmp_path: Path) -> None:
     (tmp_path / "catalog").touch()  # where its directory should be
     with pytest.raises(Unavailable, match=r"catalog\.log.*\n.*data directory") as raised:
         await LocalMode(tmp_path, settings=LocalSettings(start_timeout=600.0)).__aenter__()

@@ -45,7 +45,7 @@ def test_an_older_copy_does_not_know_what_came_after_it(tmp_path: Path) -> None:
     assert logs.deleted("one", 43, {A}, follows=True) == [tmp_path / B], "once it lists it, it knows it"
 
 
-def test_an_older_copy_that_has_gone_on_is_told_by_not_following_what_was_noted(tmp_path: Path) -> None:
+def test_an_older_copy_that_has_gone_on_is_recognized_by_not_following_what_was_noted(tmp_path: Path) -> None:
     logs = StreamLogs(directory(tmp_path, A))
     logs.deleted("one", 5, {A}, follows=True)
     directory(tmp_path, B)

@@ -45,7 +45,7 @@ async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
     assert service.pid is None
 
 
-async def test_pauses_grow_and_each_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_pauses_grow_and_each_end_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ends = asyncio.Event()
 
     class Count(logging.Handler):

@@ -20,7 +20,7 @@ from epochal.protocol.log.history import SegmentState
 
 
 @pytest.mark.rule("E10")
-def test_a_torn_end_is_cut_off_told_and_on_disk_before_the_first_append(bench: Any) -> None:
+def test_a_torn_end_is_cut_off_reported_and_on_disk_before_the_first_append(bench: Any) -> None:
     """Fault 28."""
     with bench.begin() as log:
         bench.append(log, 10)
@@ -82,7 +82,7 @@ def test_damage_in_the_middle_of_the_last_file_is_never_cut_off(bench: Any) -> N
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_flipped_bit_in_a_sealed_file_is_told_and_all_else_is_served(bench: Any, seed: int) -> None:
+def test_a_flipped_bit_in_a_sealed_file_is_reported_and_all_else_is_served(bench: Any, seed: int) -> None:
     """Fault 29: never silently wrong data, never a shorter answer that looks whole."""
     chance = random.Random(seed)
     with bench.begin(file_bytes=4096) as log:
@@ -141,7 +141,7 @@ def test_a_flip_of_any_bit_of_a_log_that_was_closed_is_found_and_no_event_is_los
             opened.close()
 
 
-def test_damage_to_the_last_frame_is_told_from_a_crash_once_the_log_has_vouched_for_it(bench: Any) -> None:
+def test_damage_to_the_last_frame_is_distinguished_from_a_crash_once_the_log_has_vouched_for_it(bench: Any) -> None:
     """Fault 29, without an orderly end: what is quiet for a moment is vouched for."""
     with bench.begin() as log:
         bench.append(log, 50)
@@ -193,7 +193,7 @@ def test_who_does_not_own_the_log_any_more_does_not_end_it(bench: Any) -> None:
     assert bench.files()[-1].stat().st_size == size
 
 
-def test_what_the_disk_cannot_read_is_told_with_its_place(bench: Any, log: SegmentLog) -> None:
+def test_what_the_disk_cannot_read_is_reported_with_its_place(bench: Any, log: SegmentLog) -> None:
     bench.fill(log, 60)
     bench.disk.broken.add("read")
     held = bench.held()
@@ -206,7 +206,7 @@ def test_what_the_disk_cannot_read_is_told_with_its_place(bench: Any, log: Segme
     assert bench.read(log) == list(range(60))
 
 
-def test_frames_that_changed_places_are_told(bench: Any) -> None:
+def test_frames_that_changed_places_are_reported(bench: Any) -> None:
     """Fault 29: each is sound by itself."""
     with bench.begin(file_bytes=4096) as log:
         bench.fill(log, 60)
@@ -234,7 +234,7 @@ def test_damage_to_notes_alone_loses_no_events(bench: Any) -> None:
         assert bench.read(log) == list(range(61))
 
 
-def test_a_sealed_file_that_was_cut_is_told_at_opening_or_at_reading(bench: Any) -> None:
+def test_a_sealed_file_that_was_cut_is_reported_at_opening_or_at_reading(bench: Any) -> None:
     """A cut between two frames too: the footer is missing then."""
     with bench.begin(file_bytes=4096) as log:
         bench.fill(log, 60)
@@ -248,7 +248,7 @@ def test_a_sealed_file_that_was_cut_is_told_at_opening_or_at_reading(bench: Any)
         bench.open()
 
 
-def test_a_missing_file_is_told(bench: Any) -> None:
+def test_a_missing_file_is_reported(bench: Any) -> None:
     with bench.begin(file_bytes=4096) as log:
         bench.fill(log, 90)
     bench.files()[1].unlink()
@@ -256,7 +256,7 @@ def test_a_missing_file_is_told(bench: Any) -> None:
         bench.open()
 
 
-def test_a_file_under_another_name_is_told(bench: Any) -> None:
+def test_a_file_under_another_name_is_reported(bench: Any) -> None:
     bench.begin().close()
     path = bench.files()[0]
     path.rename(path.with_name(f"{5:020d}.log"))

@@ -67,7 +67,7 @@ def test_a_roll_that_does_not_fit_leaves_the_old_file_in_use(bench: Any, log: Se
         assert bench.read(again) == [0, 1]
 
 
-def test_a_full_file_system_is_told_and_survived(bench: Any, tmp_path: Path) -> None:
+def test_a_full_file_system_is_reported_and_survived(bench: Any, tmp_path: Path) -> None:
     """Fault 26, on a real one."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path], capture_output=True, check=False

@@ -101,7 +101,7 @@ def test_a_log_in_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("E12")
-def test_a_second_process_is_told_who_owns_the_log(bench: Any) -> None:
+def test_a_second_process_learns_who_owns_the_log(bench: Any) -> None:
     bench.begin().close()
     script = (
         "import sys; from pathlib import Path; from epochal.logfiles import SegmentLog\n"
@@ -135,7 +135,7 @@ def test_who_lost_the_volume_writes_nothing_more(bench: Any, log: SegmentLog) ->
     assert log.last == 0
 
 
-def test_an_incarnation_file_that_names_none_is_told(bench: Any) -> None:
+def test_an_incarnation_file_that_names_none_is_reported(bench: Any) -> None:
     bench.begin().close()
     (bench.directory / "incarnation").write_text("{}")
     with pytest.raises(CorruptLog, match="incarnation"), bench.open() as log:
@@ -259,7 +259,7 @@ def test_a_checkpoint_that_is_not_of_the_last_event_is_refused(bench: Any, log: 
         log.roll(START)
 
 
-def test_a_reader_inside_a_removed_file_finishes_it_and_is_told_at_the_next(bench: Any) -> None:
+def test_a_reader_inside_a_removed_file_finishes_it_and_gets_the_error_at_the_next(bench: Any) -> None:
     """Fault 31."""
     with bench.begin(file_bytes=2000, max_bytes=2000) as log:
         bench.fill(log, 60)

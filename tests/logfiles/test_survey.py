@@ -59,7 +59,7 @@ def test_every_flipped_bit_is_found_where_it_is(filled: Any, seed: int) -> None:
     assert any(damage.first <= at < damage.last for damage in damaged.damage)
 
 
-def test_each_of_several_damages_is_told(filled: Any) -> None:
+def test_each_of_several_damages_is_reported(filled: Any) -> None:
     path = filled.files()[0]
     size = path.stat().st_size
     for at in (600, size // 2, size - 200):
@@ -77,7 +77,7 @@ def test_an_unfinished_end_of_the_last_file_is_no_damage(filled: Any) -> None:
     assert not last.damage
 
 
-def test_damage_in_the_middle_of_the_last_file_is_told(filled: Any) -> None:
+def test_damage_in_the_middle_of_the_last_file_is_reported(filled: Any) -> None:
     path = filled.files()[-1]
     flip(path, path.stat().st_size // 2)
     (damaged,) = [one for one in verify(filled.directory) if one.damage]
@@ -86,7 +86,7 @@ def test_damage_in_the_middle_of_the_last_file_is_told(filled: Any) -> None:
         summarize(path, is_last=True)
 
 
-def test_a_cut_and_a_missing_file_are_told(filled: Any) -> None:
+def test_a_cut_and_a_missing_file_are_reported(filled: Any) -> None:
     paths = filled.files()
     paths[0].write_bytes(paths[0].read_bytes()[:-FOOTER_BYTES])
     paths[2].unlink()
@@ -96,7 +96,7 @@ def test_a_cut_and_a_missing_file_are_told(filled: Any) -> None:
     assert "would be next" in damaged[paths[3]]
 
 
-def test_a_stale_index_is_told_and_no_damage(filled: Any) -> None:
+def test_a_stale_index_is_reported_and_is_no_damage(filled: Any) -> None:
     one, other = filled.files()[:2]
     other.with_suffix(".index").write_bytes(one.with_suffix(".index").read_bytes())
     checked = list(verify(filled.directory))
@@ -161,7 +161,7 @@ def test_verify_ends_with_0_for_sound_logs_and_1_for_damaged_ones(
     assert log(LogAction.INSPECT, filled.directory) == 0, "it looks at the ends only"
 
 
-def test_a_directory_without_logs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_without_logs_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert log(LogAction.VERIFY, tmp_path) == 1
     assert "no log files" in capsys.readouterr().err
     with pytest.raises(typer.BadParameter):

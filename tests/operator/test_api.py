@@ -15,7 +15,7 @@ def short(monkeypatch: Any) -> None:
     monkeypatch.setattr(api, "LAST", 0.2)
 
 
-async def test_without_trouble_nobody_waits() -> None:
+async def test_without_trouble_no_one_waits() -> None:
     quiet = Throttle()
     async with quiet.turn(), quiet.turn():
         assert not quiet.is_on

@@ -34,7 +34,7 @@ def test_what_is_gone_does_not_come_back_and_its_successor_stays() -> None:
     assert cache.find(item()) is None
 
 
-def test_a_list_tells_what_is_new_and_what_is_gone() -> None:
+def test_a_list_shows_what_is_new_and_what_is_gone() -> None:
     cache = Cache()
     for name in ("stays", "gone", "newer"):
         cache.put(item(name=name, uid=name, version=9 if name == "newer" else 1))

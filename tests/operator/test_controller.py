@@ -84,7 +84,7 @@ async def test_a_bug_that_one_stream_brings_out_does_not_keep_others_waiting() -
     working.cancel()
 
 
-async def test_without_the_lease_nobody_works() -> None:
+async def test_without_the_lease_no_one_works() -> None:
     acting = controller(Looks(raises={("n", "a"): LeaseLost("gone")}))
     acting.queue.add(("n", "a"))
     with pytest.raises(LeaseLost):
@@ -92,7 +92,7 @@ async def test_without_the_lease_nobody_works() -> None:
             await acting.work()
 
 
-async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> None:
+async def test_an_event_of_a_child_wakes_its_stream_and_old_news_wakes_none() -> None:
     acting = controller(Looks())
     acting.saw("Pod", "ADDED", item("a-0", "1", stream="a"))
     acting.saw("Service", None, item("b", "2", stream="b"))

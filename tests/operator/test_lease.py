@@ -109,7 +109,7 @@ async def test_one_that_is_released_is_taken_at_once() -> None:
     assert await second._try()
 
 
-async def test_whoever_cannot_renew_it_stops() -> None:
+async def test_a_holder_that_cannot_renew_it_stops() -> None:
     store = Store()
     first = leadership(store, "first")
     await acquired(first)

@@ -145,7 +145,7 @@ def test_more_environment_of_publishers_is_an_object_of_texts(monkeypatch: pytes
         ('{"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}', "'collector:4318' is no address of a collector"),
     ],
 )
-def test_wrong_environment_of_publishers_is_told_at_the_start(
+def test_wrong_environment_of_publishers_is_reported_at_the_start(
     given: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", given)

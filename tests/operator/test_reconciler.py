@@ -126,7 +126,7 @@ class Noting(Reporter):
         return None
 
 
-async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of_pods_true():
+async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_reported_of_pods_true():
     settings, api, cache = OperatorSettings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
     wrong = {**STREAM["spec"], "segments": 2, "publishers": {"advertise": "not a host {index}"}}
     status = {"segments": 2, "catalogUid": "c1", "notInEffect": ["spec.access"]}

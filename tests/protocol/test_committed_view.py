@@ -33,7 +33,7 @@ def ahead(told: int = 1, **settings: Any) -> tuple[SegmentPublisher, CommittedVi
 
 
 @pytest.mark.rule("E9", "E14")
-def test_a_snapshot_is_of_the_last_event_that_was_told_and_waits_for_nothing() -> None:
+def test_a_snapshot_is_of_the_last_published_event_and_waits_for_nothing() -> None:
     publisher, view, server = ahead()
     server.receive(b"p", m.Hello(1, (1,), "uid", "0", NONCE), 0.0)
     server.subscribed(NONCE, 0.0)

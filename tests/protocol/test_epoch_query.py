@@ -104,7 +104,7 @@ def test_nothing_that_is_wanted_is_found_at_the_end() -> None:
     assert EpochQuery(()).beginning(history) == SegmentState(4, (0,), (0, 1, 2, 3, 4), ())
 
 
-def test_what_was_aborted_is_wanted_as_well_since_it_is_told() -> None:
+def test_what_was_aborted_is_wanted_as_well_since_it_is_reported() -> None:
     state = SegmentState(4, (0,), (), (7,))
     assert not EpochQuery((5,)).untouched(state)
     assert EpochQuery((5,)).whole_behind(state)

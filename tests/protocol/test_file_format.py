@@ -148,7 +148,7 @@ def test_a_footer_fits_only_its_own_file() -> None:
     assert all(decode_footer(flipped, 5, 1000 + FOOTER_BYTES) is None for flipped in flips(written))
 
 
-def test_an_index_tells_where_to_begin() -> None:
+def test_an_index_says_where_to_begin() -> None:
     index = Index(states=[STATE])
     for seq, offset in ((7, 100), (8, 200), (9, 100 + 2**16), (9, 300 + 2**16), (20, 2**20)):
         index.add(Point(seq, offset, seq))

@@ -397,7 +397,7 @@ def test_events_that_come_while_history_is_pulled_follow_it_without_a_seam(wire_
 
 
 @pytest.mark.rule("E17", "S33")
-def test_a_gap_that_cannot_be_healed_is_told_and_the_epochs_are_aborted(wire_up):
+def test_a_gap_that_cannot_be_healed_is_reported_and_the_epochs_are_aborted(wire_up):
     wiring = wire_up(retention_bytes=0)
     writer, reader = wiring.writer(), wiring.reader()
     writer.append("0", 0, b"seen")
@@ -416,7 +416,7 @@ def test_a_gap_that_cannot_be_healed_is_told_and_the_epochs_are_aborted(wire_up)
 
 
 @pytest.mark.rule("S33", "E17")
-def test_a_publisher_that_starts_again_at_bottom_moves_nobody_back(wire_up):
+def test_a_publisher_that_starts_again_at_bottom_moves_no_reader_back(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
     writer.append("0", 4, b"a")
@@ -493,7 +493,7 @@ def test_behind_an_event_that_a_relay_has_not_heard_of_is_for_the_publisher_to_s
 
 @pytest.mark.rule("Q2")
 @pytest.mark.parametrize("begin", [m.Position(1, 2), AfterEvent(2, 1)])
-def test_whose_place_is_gone_is_told_so_in_words_and_what_to_do(begin):
+def test_a_reader_whose_place_is_gone_learns_that_in_words_and_what_to_do(begin):
     alone = Alone(begin)
     alone.welcome()
     alone.snapshot(seq=9)
@@ -526,7 +526,7 @@ def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper,
 @pytest.mark.parametrize(
     "begin", [EpochQuery((5,)), EpochQuery(()), EpochQuery(tuple(range(33))), From.START, AfterEvent(2)]
 )
-def test_what_is_wanted_is_told_to_who_understands_it_and_only_once(begin, features):
+def test_a_filter_is_sent_only_to_publishers_that_understand_it_and_only_once(begin, features):
     alone = Alone(begin)
     alone.welcome(features=features)
     alone.snapshot(seq=4)
@@ -662,7 +662,7 @@ def test_pushes_that_stop_are_made_up_for_by_pulls(wire_up):
 
 
 @pytest.mark.rule("Q8", "Q9", "E26")
-def test_who_was_away_pulls_what_it_missed_and_then_subscribes_anew(wire_up):
+def test_a_subscriber_that_was_away_pulls_what_it_missed_and_then_subscribes_again(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
     writer.append("0", 0, b"a")
@@ -832,7 +832,7 @@ def test_whenever_it_changes_between_both_every_event_is_taken_in_once_and_in_or
 
 
 @pytest.mark.rule("Q7", "E17")
-def test_a_gap_is_told_also_where_everything_is_pulled(wire_up):
+def test_a_gap_is_reported_also_where_everything_is_pulled(wire_up):
     wiring = wire_up(retention_bytes=0)
     writer, reader = wiring.writer(), wiring.reader(None)
     reader.join("0", pushes=False)
@@ -883,7 +883,7 @@ def test_a_relay_follows_others_and_a_subscriber_any():
 
 
 @pytest.mark.rule("F8")
-def test_a_relay_that_is_behind_is_joined_anew_for_other_topics():
+def test_a_relay_that_is_behind_is_joined_again_for_other_topics():
     """Its snapshot is older than what has come: the state where the follower is must be asked for."""
     everything, some = TopicFilter(), TopicFilter([b"a"])
     alone = relayed(("relay-1",), topics=some, whole_filter=True)

@@ -65,7 +65,7 @@ def test_notes_come_back_as_they_were(written: list[Any]) -> None:
     "data",
     [b"\xc1", b"\x92\x01", b"\x91\x63", b"\x91\x01", b"\x05", encode_notes([EpochIs(1, 2)])[:-1]],
 )
-def test_notes_that_nobody_wrote_are_refused(data: bytes) -> None:
+def test_notes_that_no_one_wrote_are_refused(data: bytes) -> None:
     with pytest.raises(LocalProtocolError, match="notes that this version cannot read"):
         decode_notes(data)
 
@@ -245,7 +245,7 @@ def test_a_log_says_no_longer_what_was_held_at_a_close_once_the_frontier_has_pas
 
 
 @pytest.mark.rule("E7", "E10")
-def test_a_segment_that_was_parked_as_finishing_tells_the_catalog_again() -> None:
+def test_a_segment_that_was_parked_as_finishing_reports_to_the_catalog_again() -> None:
     life = Life()
     life.open()
     life.ask(m.Leave(2, "0", m.Leaving.FINISH))

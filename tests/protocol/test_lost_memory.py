@@ -370,7 +370,7 @@ def test_an_open_that_is_withdrawn_while_known_writers_are_waited_for_holds_noth
 
 
 @pytest.mark.rule("E11", "E47")
-def test_a_stream_that_is_complete_keeps_nobody_waiting_for_a_record_of_what_may_be_lost() -> None:
+def test_a_complete_stream_does_not_wait_for_a_record_of_what_may_be_lost() -> None:
     publisher = fresh(lower=[5], horizon=None, known_writers=["w1"], finishing=True)
     publisher.receive(b"one", opening("w1", resume=m.Resume(3, (7,), (6,))), 0.0)
     publisher.tick(0.1)
@@ -632,7 +632,7 @@ def test_a_reader_that_was_cut_off_while_an_epoch_completed_did_not_see_it(wire_
 
 
 @pytest.mark.rule("E17")
-def test_an_abort_that_waits_to_be_taken_is_not_told_again_by_a_gap(wire_up: WireUp) -> None:
+def test_an_abort_that_waits_to_be_taken_is_not_reported_again_by_a_gap(wire_up: WireUp) -> None:
     wiring = wire_up()
     reader, writer = wiring.reader(), wiring.writer()
     writer.append("0", 5)
@@ -669,7 +669,7 @@ def test_a_finish_stands_whatever_is_lost_before_or_after_it(wire_up: WireUp, lo
 
 
 @pytest.mark.rule("E46")
-def test_a_lost_writer_is_told_of_although_another_holds_an_earlier_time() -> None:
+def test_a_lost_writer_is_reported_although_another_holds_an_earlier_time() -> None:
     publisher = fresh(limits={"writer_timeout": 3.0, "hold_lost": True})
     for name in ("lost", "behind"):
         publisher.receive(name.encode(), opening(name), 0.0)
@@ -700,7 +700,7 @@ def test_what_a_lost_writer_held_is_kept_until_it_is_back(wire_up: WireUp) -> No
 
 
 @pytest.mark.rule("E46", "E3")
-def test_a_lost_writer_that_is_released_leaves_as_one_that_nobody_holds_for(wire_up: WireUp) -> None:
+def test_a_lost_writer_that_is_released_leaves_as_one_that_is_not_held_for(wire_up: WireUp) -> None:
     wiring = wire_up(writer_timeout=3.0, hold_lost=True)
     one, other = wiring.writer("w1", 4), wiring.writer("w2")
     one.append("0", 0, b"a")
@@ -743,7 +743,7 @@ def test_a_publisher_that_lost_its_memory_waits_for_known_writers_until_they_are
 
 
 @pytest.mark.rule("E10", "E11")
-def test_a_writer_goes_on_with_its_capability_and_is_told_what_it_had_not_left(wire_up: WireUp) -> None:
+def test_a_writer_goes_on_with_its_capability_and_learns_what_it_had_not_left(wire_up: WireUp) -> None:
     wiring = wire_up()
     writer = wiring.writer()
     writer.advance(2)
@@ -840,7 +840,7 @@ def test_who_has_opened_counts_over_a_lost_memory(wire_up: WireUp) -> None:
 
 
 @pytest.mark.rule("E3", "E11")
-def test_a_writer_whose_move_was_recorded_and_not_answered_is_told_that_it_is_lost(wire_up: WireUp) -> None:
+def test_a_writer_whose_move_was_recorded_and_not_answered_learns_that_it_is_lost(wire_up: WireUp) -> None:
     wiring = wire_up()
     writer = wiring.writer()
     writer.deaf.add("0")
@@ -878,7 +878,7 @@ def test_after_a_publisher_that_kept_no_horizon_its_writers_say_what_may_be_lost
 
 @pytest.mark.rule("E11", "E46")
 @pytest.mark.parametrize("hold", [False, True])
-def test_writers_that_do_not_come_back_keep_nobody_from_opening(wire_up: WireUp, hold: bool) -> None:
+def test_writers_that_do_not_come_back_keep_no_one_from_opening(wire_up: WireUp, hold: bool) -> None:
     """What they held is another matter: that is held on where it was declared."""
     wiring = wire_up(writer_timeout=3.0, hold_lost=hold)
     wiring.lose_memory("0", lower=(5,), horizon=None, known_writers=["gone"])

@@ -236,7 +236,7 @@ def test_a_lull_opens_at_the_position_with_the_state_where_it_began(wire_up: Any
 
 
 @pytest.mark.rule("E13")
-def test_a_disk_tells_where_the_lull_before_it_began(wire_up: Any) -> None:
+def test_a_disk_reports_where_the_lull_before_it_began(wire_up: Any) -> None:
     wiring, writer = friday(wire_up)
     history = wiring.publishers["0"].history
     for time in range(6, 30):

@@ -163,7 +163,7 @@ def test_what_a_batch_says_of_itself_counts_as_bytes_of_its_epoch_and_of_the_his
 
 @pytest.mark.rule("E6")
 @pytest.mark.parametrize("taken", [False, True], ids=["nobody yet", "another"])
-def test_the_end_of_a_session_that_has_left_is_not_told_to_who_has_its_connection_next(taken: bool) -> None:
+def test_the_end_of_a_session_that_has_left_is_not_reported_to_the_next_user_of_its_connection(taken: bool) -> None:
     publisher = fresh()
     publisher.receive(b"peer", opening("first"), 0.0)
     publisher.receive(b"peer", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
@@ -182,7 +182,7 @@ def test_what_no_writer_may_send_is_a_protocol_error():
         fresh().receive(b"peer", m.Heartbeat(1), 0.0)
 
 
-def test_who_has_not_opened_is_told_to():
+def test_a_peer_that_has_not_opened_is_asked_to():
     publisher = fresh()
     for message in (append(0, 0), m.Alive("0"), m.Hold(1, "0", (3,))):
         publisher.receive(b"peer", message, 0.0)
@@ -264,7 +264,7 @@ def test_the_last_writer_to_be_lost_completes_nothing(wire_up):
 
 
 @pytest.mark.rule("E3")
-def test_a_writer_lost_at_one_segment_aborts_at_all_and_must_open_anew(wire_up):
+def test_a_writer_lost_at_one_segment_aborts_at_all_and_must_open_again(wire_up):
     wiring = wire_up(segments="01", writer_timeout=5.0)
     writer = wiring.writer()
     other = wiring.writer("other")
@@ -427,7 +427,7 @@ def test_a_segment_that_no_key_falls_into_never_holds_time_back(wire_up):
 
 
 @pytest.mark.rule("E6")
-def test_the_newest_session_wins_and_the_older_is_told(wire_up):
+def test_the_newest_session_wins_and_the_older_is_notified(wire_up):
     wiring = wire_up()
     older = wiring.writer("w", session=1)
     older.append("0", 0, b"a")
@@ -582,7 +582,7 @@ def test_only_finishing_empties_the_frontier(wire_up):
 
 
 @pytest.mark.rule("E8")
-def test_a_publisher_that_was_not_reading_blames_nobody(wire_up):
+def test_a_publisher_that_was_not_reading_blames_no_writer(wire_up):
     wiring = wire_up(writer_timeout=5.0)
     writer = wiring.writer()
     publisher = wiring.publishers["0"]
@@ -751,7 +751,7 @@ def test_a_payload_above_the_limit_is_refused(wire_up):
     assert writer.errors() == ["payload_too_large"]
 
 
-def test_a_deleted_stream_is_told_to_every_writer(wire_up):
+def test_every_writer_is_notified_of_a_deleted_stream(wire_up):
     wiring = wire_up()
     writer = wiring.writer()
     wiring.publishers["0"].deleted()
@@ -945,7 +945,7 @@ def test_a_writer_that_holds_several_times_is_named_for_each_since_it_took_it(wi
     assert holders(wiring) == [((0, 3), "writer", "w", 3), ((2, 1), "writer", "w", 1)]
 
 
-def test_who_has_finished_and_who_is_awaited_is_told(wire_up):
+def test_who_has_finished_and_who_is_awaited_is_reported(wire_up):
     wiring = wire_up(segments="01")
     wiring.catalog_answers = False
     wiring.writer().leave(m.Leaving.FINISH)
@@ -954,6 +954,6 @@ def test_who_has_finished_and_who_is_awaited_is_told(wire_up):
     assert holders(wiring) == [(0, "returning", "a", 0), (0, "returning", "b", 0)]
 
 
-def test_a_complete_stream_is_held_by_nobody():
+def test_no_one_holds_a_complete_stream():
     publisher = SegmentPublisher("uid", "0", PublisherSettings(INT), incarnation=1, now=0.0, complete=True)
     assert publisher.holders(5.0) == []

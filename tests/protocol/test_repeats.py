@@ -249,7 +249,7 @@ def test_no_repeat_is_acknowledged_that_is_not_what_was_logged(data: st.DataObje
 
 
 @pytest.mark.rule("E49")
-def test_the_writer_is_told_which_append_differs_and_goes_on(wire_up: Any) -> None:
+def test_the_writer_learns_which_append_differs_and_goes_on(wire_up: Any) -> None:
     wiring = wire_up()
     first = wiring.writer("w", session=1)
     first.append("0", 0, b"a", b"b")
@@ -268,7 +268,7 @@ def test_the_writer_is_told_which_append_differs_and_goes_on(wire_up: Any) -> No
 
 
 @pytest.mark.rule("E49", "E1")
-def test_a_repeat_that_differs_and_that_nobody_awaits_stops_the_next_move(wire_up: Any) -> None:
+def test_a_repeat_that_differs_and_is_not_awaited_stops_the_next_move(wire_up: Any) -> None:
     wiring = wire_up()
     first = wiring.writer("w", session=1)
     first.append("0", 0, b"a")

@@ -76,7 +76,7 @@ def test_a_position_is_good_in_every_later_incarnation_that_has_what_came_before
 
 
 @pytest.mark.rule("E10", "Q10")
-def test_a_new_incarnation_is_not_told_before_events_of_the_old_one(wire_up):
+def test_a_new_incarnation_is_not_reported_before_events_of_the_old_one(wire_up):
     """They wait until every segment has begun; who was given nothing of the segment yet need not hear of its lives."""
     wiring = wire_up(segments="01", durable=True)
     writer, reader = wiring.writer(), wiring.reader(None)

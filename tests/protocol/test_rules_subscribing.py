@@ -170,7 +170,7 @@ def test_before_it_is_ready_the_cursor_is_the_one_it_resumes_from() -> None:
 
 
 @pytest.mark.rule("E16", "E15")
-def test_an_abort_that_was_not_taken_yet_is_told_after_a_resume() -> None:
+def test_an_abort_that_was_not_taken_yet_is_reported_after_a_resume() -> None:
     sub = subscriber()
     joins(sub, "a", [0])
     joins(sub, "b", [0])
@@ -237,7 +237,7 @@ def test_an_epoch_is_passed_with_its_last_event_once_all_before_are() -> None:
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("passed", [True, False])
 @pytest.mark.parametrize("read_by", ["epochs", "events"])
-def test_a_cursor_keeps_an_abort_that_was_told_and_tells_one_that_was_only_handed_out(
+def test_a_cursor_keeps_a_reported_abort_and_reports_one_that_was_only_handed_out(
     read_by: str, *, passed: bool
 ) -> None:
     sub = SubscriberMachine("uid", PAIR, ["a"])
@@ -265,7 +265,7 @@ def test_a_cursor_keeps_an_abort_that_was_told_and_tells_one_that_was_only_hande
 
 
 @pytest.mark.rule("E16")
-def test_an_abort_is_told_once_over_all_lives_and_at_its_turn() -> None:
+def test_an_abort_is_reported_once_over_all_lives_and_at_its_turn() -> None:
     sub = subscriber()
     joins(sub, "a", [0])
     joins(sub, "b", [0])
@@ -290,7 +290,7 @@ def test_an_abort_is_told_once_over_all_lives_and_at_its_turn() -> None:
 
 
 @pytest.mark.rule("E16")
-def test_an_abort_is_told_also_where_the_log_begins_behind_it_or_the_stream_is_complete() -> None:
+def test_an_abort_is_reported_also_where_the_log_begins_after_it_or_the_stream_is_complete() -> None:
     sub = subscriber()
     joins(sub, "a", [0])
     joins(sub, "b", [0])
@@ -307,7 +307,7 @@ def test_an_abort_is_told_also_where_the_log_begins_behind_it_or_the_stream_is_c
 
 
 @pytest.mark.rule("E16", "E17")
-def test_an_abort_that_only_the_state_at_the_cursor_knows_is_still_told() -> None:
+def test_an_abort_that_only_the_state_at_the_cursor_knows_is_still_reported() -> None:
     sub = subscriber()
     joins(sub, "a", [0])
     joins(sub, "b", [0])
@@ -321,7 +321,7 @@ def test_an_abort_that_only_the_state_at_the_cursor_knows_is_still_told() -> Non
 
 
 @pytest.mark.rule("E16")
-def test_a_reader_of_events_is_told_after_a_resume_what_it_had_not_taken_and_nothing_twice() -> None:
+def test_a_reader_of_events_gets_after_a_resume_what_it_had_not_taken_and_nothing_twice() -> None:
     sub = subscriber()
     sub.only_events()
     joins(sub, "a", [0])
@@ -359,7 +359,7 @@ def test_an_epoch_that_was_aborted_before_the_join_is_not_given_by_halves_after_
 
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_reader_of_events_is_told_of_no_abort_again_though_it_reads_the_log_again(partial: bool) -> None:
+def test_a_reader_of_events_gets_no_abort_twice_though_it_reads_the_log_again(partial: bool) -> None:
     sub = SubscriberMachine("uid", INT, ["a"], partial=partial)
     sub.only_events()
     log: list[m.Event] = [data(0, 0), m.Aborted(1, 0, (1,)), m.Frontier(2, 1, ((0, -1), (2, 1)))]

@@ -104,7 +104,7 @@ def test_every_joiner_sees_each_event_after_its_snapshot_once(wire_up, steps):
 
 @pytest.mark.rule("S22")
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=20))
-def test_a_broadcast_reaches_whoever_is_there_after_any_joins_and_leaves(wire_up, steps):
+def test_a_broadcast_reaches_all_who_are_there_after_any_joins_and_leaves(wire_up, steps):
     wiring = wire_up()
     writer = wiring.writer()
     present: list[Any] = []
@@ -210,7 +210,7 @@ def test_a_second_subscription_to_an_id_that_lives_is_not_answered(wiring):
         assert len(wiring.publishers["0"].take()) == answers
 
 
-def test_a_hello_that_nobody_follows_up_expires(wiring):
+def test_a_hello_without_a_subscription_expires(wiring):
     ask(wiring, hello())
     wiring.tick(12)
     wiring.servers["0"].subscribed(NONCE, wiring.now)
@@ -499,7 +499,7 @@ def test_an_answer_from_disk_is_filtered_there(wiring):
 
 
 @pytest.mark.rule("F6", "F12")
-def test_who_names_what_it_wants_gets_the_channel_of_that_and_is_told_if_there_is_none(wiring):
+def test_a_reader_that_names_its_filter_gets_the_channel_of_that_or_learns_that_there_is_none(wiring):
     server = wiring.servers["0"]
     server.channels._most = 2
     wanted, same, other = ((b"a",), (b"ab",)), ((b"a", b"aa"), (b"ab", b"c")), ((b"b",), ())

@@ -186,7 +186,7 @@ def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
 
 
 @pytest.mark.rule("E9", "E10", "E16", "E17")
-def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_told_before_it_was_synced() -> None:
+def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_published_before_it_was_synced() -> None:
     """Policy `interval`: only further data of active epochs goes, and whoever had it is told."""
     base = fresh_seed(2**40)
     print(f"seeds {base} to {base + STORED - 1} with {LOSSES}")
@@ -308,7 +308,7 @@ def test_a_seed_is_replayed_exactly() -> None:
 
 
 @pytest.mark.pure("breaks a machine by replacing a method")
-def test_a_broken_rule_is_told_with_the_command_that_replays_it(
+def test_a_broken_rule_is_reported_with_the_command_that_replays_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(JoinFilter, "admits", lambda self, time: True)

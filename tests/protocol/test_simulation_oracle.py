@@ -318,7 +318,7 @@ def test_nothing_is_added_to_what_an_earlier_incarnation_had_decided_or_begun(fa
 
 
 @pytest.mark.rule("E11", "E2")
-def test_what_was_given_before_a_loss_is_kept_and_nobody_who_joins_after_it_is_given_it() -> None:
+def test_what_was_given_before_a_loss_is_kept_and_no_reader_that_joins_after_it_is_given_it() -> None:
     story = Story()
     story.whole_epoch()
     story.restarts("0", 2, [0], below=(0,))  # completed, and not recorded

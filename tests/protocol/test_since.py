@@ -73,7 +73,7 @@ def test_each_form_is_read(given: object, read: object) -> None:
         ('cut:{"0":"1"}', "is no event's number"),
     ],
 )
-def test_what_is_none_is_told_with_the_way_it_is_written(wrong: object, told: str) -> None:
+def test_what_is_none_is_refused_with_the_way_it_is_written(wrong: object, told: str) -> None:
     with pytest.raises(UsageError, match="since") as caught:
         read_since(wrong)
     assert told in str(caught.value)

@@ -173,7 +173,9 @@ STEPS = st.one_of(
 @pytest.mark.rule("E50", "E3", "E6", "E10")
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=25), st.lists(st.integers(0, 1), min_size=1, max_size=5), st.booleans())
-def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], keys: list[int], ahead: bool) -> None:
+def test_each_item_is_published_once_or_the_program_gets_an_error(
+    steps: list[Any], keys: list[int], ahead: bool
+) -> None:
     """Whatever is restarted or lost: if an epoch with its items is aborted it hears of it, and nothing comes twice.
 
     None is aborted unless the program was away for longer than the time-out.
@@ -403,7 +405,7 @@ def test_where_a_source_goes_on() -> None:
 
 
 @pytest.mark.rule("E50", "E3")
-def test_where_a_source_goes_on_is_not_told_when_an_epoch_of_it_was_aborted() -> None:
+def test_where_a_source_goes_on_is_not_known_when_an_epoch_of_it_was_aborted() -> None:
     for answered, given_up, told in (
         ([answers(source=9, torn=True), answers(source=8)], False, False),
         ([answers(source=9, whole=2), answers(source=8)], True, False),

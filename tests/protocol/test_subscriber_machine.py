@@ -231,7 +231,7 @@ def test_the_merged_frontier_is_the_minimal_times_of_all_segments():
 
 
 @pytest.mark.rule("S19")
-def test_a_segment_that_is_down_is_told_and_holds_the_frontier(wire_up):
+def test_a_segment_that_is_down_is_reported_and_holds_the_frontier(wire_up):
     wiring = wire_up(segments="01")
     writer, reader = wiring.writer(), wiring.reader()
     reader.prefixes["0"].clear()
@@ -490,7 +490,7 @@ def test_however_often_it_is_resumed_a_reader_yields_each_epoch_once_and_whole(w
 
 @pytest.mark.rule("E15", "S9", "S10", "S17")
 @given(st.data())
-def test_whoever_joins_sees_whole_epochs_or_none_of_them(wire_up, data):
+def test_a_reader_that_joins_sees_each_epoch_whole_or_not_at_all(wire_up, data):
     wiring = wire_up("(int, int)", segments="01", min_writers=2)
     writers = [wiring.writer("w1"), wiring.writer("w2")]
     lows = [(0, 0), (0, 0)]
@@ -579,7 +579,7 @@ def test_only_what_a_wanted_time_reaches_is_delivered(wire_up, partial):
 
 
 @pytest.mark.rule("E20", "E16")
-def test_an_abort_that_was_asked_for_is_told_though_the_log_begins_behind_it():
+def test_an_abort_that_was_asked_for_is_reported_though_the_log_begins_after_it():
     subscriber = SubscriberMachine("uid", INT, ["0"], wanted=[5])
     subscriber.only_epochs()
     subscriber.began("0", began(lower=(3,), aborted=(4, 6), seq=8))
@@ -628,7 +628,7 @@ def test_behind_any_event_every_epoch_that_begins_there_is_whole(wire_up, seq, p
 
 @pytest.mark.rule("E11")
 @pytest.mark.parametrize("gap", [False, True])
-def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_aborted(gap):
+def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_reported_as_aborted(gap):
     """Nobody had begun 6 when segment 1 lost its memory, with a horizon up to 7: no event of its own tells of it.
 
     4 was over at segment 1 before, and was whole for who followed then; 8 is beyond what was lost.
@@ -648,7 +648,7 @@ def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_abort
 
 
 @pytest.mark.rule("E11", "E20")
-def test_a_lost_epoch_that_was_not_asked_for_is_not_told():
+def test_a_lost_epoch_that_was_not_asked_for_is_not_reported():
     subscriber = SubscriberMachine("s", INT, ("0", "1"), wanted=[7])
     subscriber.began("0", began([5]))
     lost = SegmentState(-1, (5,), (7,), (), (7,))

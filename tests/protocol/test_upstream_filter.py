@@ -147,7 +147,7 @@ def test_where_a_publisher_takes_no_more_steps_everything_is_sent_and_left_out_a
 
 
 @pytest.mark.rule("F6", "N15")
-def test_a_view_that_the_publisher_has_forgotten_begins_anew(wire_up):
+def test_a_view_that_the_publisher_has_forgotten_begins_again(wire_up):
     stream = stepwise(wire_up)
     converge(stream)
     assert len(stream.wiring.servers["0"].views) == 1
@@ -303,7 +303,7 @@ def named(
 
 
 @pytest.mark.rule("F2", "F6", "N4", "N14")
-def test_a_filter_that_is_too_long_for_a_hello_is_told_before_the_join_and_no_batch_is_needed(wire_up):
+def test_a_filter_that_is_too_long_for_a_hello_is_sent_before_the_join_and_no_batch_is_needed(wire_up):
     stream, line = named(wire_up)
     assert channels(stream, "0") == channels(stream, "1") == [LONG]
     first, last = line.of(m.Hello)
@@ -344,7 +344,7 @@ def test_the_snapshot_that_judges_comes_after_the_publisher_knows_a_long_filter(
 
 
 @pytest.mark.rule("F2", "N12")
-def test_a_long_filter_that_rejects_is_told_in_full_before_the_join(wire_up):
+def test_a_long_filter_that_rejects_is_sent_in_full_before_the_join(wire_up):
     all_but = TopicFilter(None, [b"x%d/" % number for number in range(m.MAX_FILTER_ENTRIES)])
     mixed = TopicFilter([b"", b"x1/y"], [b"x%d/" % number for number in range(m.MAX_FILTER_ENTRIES)])
     for wanted in (all_but, mixed):
@@ -393,7 +393,7 @@ def test_a_publisher_that_refuses_a_step_before_the_join_sends_everything(wire_u
 
 
 @pytest.mark.rule("N12")
-def test_an_earlier_publisher_is_told_nothing_and_sends_everything(wire_up, monkeypatch):
+def test_an_earlier_publisher_gets_no_filter_and_sends_everything(wire_up, monkeypatch):
     monkeypatch.setattr(SegmentServer, "wanted", lambda server, peer, hello: EVERYTHING)
     stream = Stream(wire_up, None)
     stream.wiring.readers.clear()
@@ -446,7 +446,7 @@ def test_where_a_change_to_a_long_filter_is_not_answered_everything_is_joined(wi
     assert not stream.reader.machine.widening
 
 
-def test_a_change_before_the_join_goes_on_with_what_was_told(wire_up):
+def test_a_change_before_the_join_continues_with_the_steps_already_sent(wire_up):
     budget = itertools.count()
     stream, line = named(wire_up, arrives=lambda segment, step: next(budget) < 2 * 20)
     assert stream.reader.prefixes == {"0": set(), "1": set()}
@@ -513,7 +513,7 @@ def test_pushes_can_be_left_before_the_join_and_followed_again(wire_up):
 
 
 @pytest.mark.rule("F6", "E14")
-def test_a_long_filter_that_may_be_forgotten_is_told_again_before_a_join_after_a_loss(wire_up):
+def test_a_long_filter_that_may_be_forgotten_is_sent_again_before_a_join_after_a_loss(wire_up):
     stream, line = named(wire_up)
     stream.wiring.tick(2 * FRESH + 2)
     assert len(stream.wiring.servers["0"].views) == 0
@@ -531,7 +531,7 @@ def test_a_long_filter_that_may_be_forgotten_is_told_again_before_a_join_after_a
 
 
 @pytest.mark.rule("F12")
-def test_a_long_filter_that_may_be_forgotten_is_told_again_before_another_channel_is_tried(wire_up):
+def test_a_long_filter_that_may_be_forgotten_is_sent_again_before_another_channel_is_tried(wire_up):
     stream, _ = named(wire_up)
     follower, channels_there = stream.reader.followers["0"], stream.wiring.servers["0"].channels
     channels_there._most = len(channels_there)
@@ -551,7 +551,7 @@ def step(number: int, prefix: bytes, view: int = 1, kind: Step = Step.REJECT, ol
 
 
 @pytest.mark.rule("F4")
-def test_a_view_belongs_to_one_peer_and_a_higher_number_begins_anew():
+def test_a_view_belongs_to_one_peer_and_a_higher_number_begins_a_new_one():
     kept = Views(60.0, ViewMemory())
     assert kept.receive(b"p", step(1, b"a"), 0.0) == m.Confirm(1, 1, Step.REJECT, b"a")
     assert kept.filter(b"p", 1) == TopicFilter(None, [b"a"])
@@ -587,7 +587,7 @@ def test_views_are_bounded_each_and_together_and_forgotten():
 
 
 @pytest.mark.rule("F11")
-def test_a_step_of_another_peer_changes_nobodys_view(wire_up):
+def test_a_step_of_another_peer_changes_no_view(wire_up):
     stream = stepwise(wire_up)
     converge(stream)
     server, peer = stream.wiring.servers["0"], stream.reader.peers["0"]

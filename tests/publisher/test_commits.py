@@ -175,7 +175,7 @@ def test_what_is_not_durable_yet_is_no_answer_and_no_error(make: Callable[..., B
 
 
 @pytest.mark.rule("E9")
-def test_the_catalog_is_told_of_a_frontier_once_it_is_on_disk(make: Callable[..., Bench]) -> None:
+def test_a_frontier_is_reported_to_the_catalog_once_it_is_on_disk(make: Callable[..., Bench]) -> None:
     """Else the next incarnation would start behind what its own log holds, which it then must refuse."""
     bench = make()
     bench.append()

@@ -240,7 +240,7 @@ def test_a_full_disk_is_freed_by_what_gets_too_old(start, wires, wait_until, sma
 
 
 @pytest.mark.rule("E17")
-def test_a_log_that_is_behind_what_was_told_is_not_gone_on_from(start, wires, wait_until, tmp_path) -> None:
+def test_a_log_that_ends_before_what_was_published_is_not_continued(start, wires, wait_until, tmp_path) -> None:
     stream, publisher = start({"data": tmp_path / "d"}, **STORED)
     writer = wires.writer(publisher, stream)
     writer.open()
@@ -299,7 +299,7 @@ def test_a_second_publisher_waits_for_the_log_of_the_first_and_goes_on_behind_it
 
 
 @pytest.mark.rule("E10")
-def test_where_a_log_goes_on_and_what_was_cut_off_is_told(start, wires, tmp_path) -> None:
+def test_where_a_log_goes_on_and_what_was_cut_off_is_reported(start, wires, tmp_path) -> None:
     """Fault 28."""
     stream, publisher = start({"data": tmp_path}, **STORED)
     writer = wires.writer(publisher, stream)
@@ -318,7 +318,7 @@ def test_where_a_log_goes_on_and_what_was_cut_off_is_told(start, wires, tmp_path
 
 @pytest.mark.rule("E10")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_damage_to_the_last_acknowledged_event_is_told_and_nothing_is_cut(start, wires, wait_until, tmp_path, how):
+def test_damage_to_the_last_acknowledged_event_is_reported_and_nothing_is_cut(start, wires, wait_until, tmp_path, how):
     """Fault 29: after an orderly stop, and after a crash once nothing had been written for a second."""
     stream, publisher = start({"data": tmp_path}, **STORED)
     writer = wires.writer(publisher, stream)
@@ -451,7 +451,7 @@ def test_what_is_wanted_is_found_on_disk_and_sent_from_there_on(start, wires, tm
 
 
 @pytest.mark.rule("E20")
-def test_damage_before_what_is_wanted_costs_nothing_and_behind_it_is_told(start, wires, tmp_path) -> None:
+def test_damage_before_what_is_wanted_costs_nothing_and_after_it_is_reported(start, wires, tmp_path) -> None:
     """Fault 29."""
     stream, publisher = stored_epochs(start, wires, tmp_path, 400)
     try:

@@ -204,7 +204,7 @@ async def test_a_reader_that_does_not_read_is_written_some_pieces_and_gives_way_
         assert relay.readers.sending.bytes == 0
 
 
-async def test_a_filter_that_nobody_reads_is_not_followed_for_ever(start: Any) -> None:
+async def test_a_filter_without_readers_is_not_followed_for_ever(start: Any) -> None:
     stream, _ = start(**TWO)
     async with relaying(stream, feed_timeout=0.05) as relay, relay.client.writer(stream.name) as writer:
         async with relay.events() as events:

@@ -60,7 +60,7 @@ def test_one_who_is_sent_several_gives_all_of_them_up() -> None:
     assert (readers.cut, readers.sending.bytes) == (["a"], 50)
 
 
-def test_what_is_larger_is_sent_alone_and_nobody_is_cut_for_himself() -> None:
+def test_what_is_larger_is_sent_alone_and_no_reader_is_cut_for_itself() -> None:
     readers, large = Readers(100), outcome(500)
     readers.begins("a", outcome(10))
     readers.begins("b", large)

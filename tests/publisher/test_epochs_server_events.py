@@ -138,7 +138,7 @@ async def test_a_quiet_answer_shows_that_it_is_still_there(start: Any) -> None:
 
 
 @pytest.mark.rule("E18")
-async def test_one_who_does_not_read_holds_up_nobody_and_comes_back_by_his_id(start: Any) -> None:
+async def test_a_reader_that_does_not_read_holds_up_no_one_and_comes_back_by_its_id(start: Any) -> None:
     stream, _ = start(**TWO)
     async with relaying(stream, ring_bytes=2**20, write_timeout=300.0) as relay, relay.client.writer(stream.name) as w:
         async with relay.events() as first:

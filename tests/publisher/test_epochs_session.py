@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.publisher.test_epochs_ring import cursor, ring_of
+from tests.protocol.epochs.rings import cursor, ring_of
 
 from epochal.protocol.topics.filter import EVERYTHING
 from epochal_publisher.http.event_encoding import Form
@@ -24,13 +24,18 @@ class Source:
     def cursor(self) -> Any:
         return self._at
 
-    def gap(self) -> str | None:
-        return self._gaps.pop() if self._gaps else None
+    has_item = False
 
-    async def fetch(self, _seconds: float) -> bool:
+    @property
+    def has_gap(self) -> bool:
+        return bool(self._gaps)
+
+    def gap(self) -> str:
+        return self._gaps.pop()
+
+    async def fetch(self, _seconds: float) -> None:
         if self._at != cursor(400):
             self._at, self._gaps = cursor(400), ["gap"]
-        return False
 
 
 @pytest.mark.rule("E17")

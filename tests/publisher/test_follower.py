@@ -31,7 +31,7 @@ def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> Hist
 
 
 @pytest.mark.rule("E9", "E12")
-async def test_a_reader_behind_what_is_gone_does_not_wait_in_a_circle_for_what_may_not_be_told_yet() -> None:
+async def test_a_reader_behind_what_is_gone_does_not_wait_in_a_circle_for_what_may_not_be_published_yet() -> None:
     """After a stall nothing is told before the lease stands again; retention may overtake what was told meanwhile."""
     follower = reader(3, max_bytes=250, told=0)
     with pytest.raises(Unavailable):
@@ -39,7 +39,7 @@ async def test_a_reader_behind_what_is_gone_does_not_wait_in_a_circle_for_what_m
 
 
 @pytest.mark.rule("E13")
-async def test_a_reader_that_was_slower_than_retention_and_lost_only_progress_is_told_to_ask_again() -> None:
+async def test_a_reader_that_was_slower_than_retention_and_lost_only_progress_is_asked_to_ask_again() -> None:
     follower = reader(1)
     history = follower.served.publisher.history
     for seq in range(1, 5):
@@ -63,7 +63,7 @@ async def test_a_reader_that_was_slower_than_retention_and_lost_only_progress_is
 
 
 @pytest.mark.rule("E9")
-async def test_what_was_not_told_yet_is_not_given() -> None:
+async def test_what_was_not_published_yet_is_not_given() -> None:
     follower = reader(5, told=2)
     assert [event.seq for event in await follower.next(10, 10**6)] == [0, 1, 2]
     assert not await follower.next(10, 10**6)

@@ -32,7 +32,7 @@ def test_health_readiness_and_metrics(shared, wires):
     assert publisher.metric("discarded_peers") >= 0
 
 
-def test_durations_are_told_apart_from_milliseconds_to_minutes(shared):
+def test_durations_are_distinguished_from_milliseconds_to_minutes(shared):
     assert shared.publisher.get("/healthz")[0] == 200
     text = shared.publisher.get("/metrics")[1]
     buckets = re.findall(r'http_server_request_duration_seconds_bucket{.*http_route="/healthz".*le="([^"]+)"', text)
@@ -59,7 +59,7 @@ def test_the_catalog_shows_the_counters(shared, wires, wait_until):
     assert shared.stream.segment(segment)["counters"]["records"] == 1
 
 
-def test_other_bytes_on_the_http_port_disturb_nobody(shared):
+def test_other_bytes_on_the_http_port_disturb_no_one(shared):
     host, port = shared.publisher.addresses["http"].removeprefix("http://").split(":")
     for junk in (b"\x01P" + bytes(16), b"\xff" * 10_000, b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100):
         with socket.create_connection((host, int(port))) as connection:

@@ -449,7 +449,9 @@ def test_without_storage_a_position_of_before_a_crash_is_said_to_be_gone(start: 
 
 
 @pytest.mark.rule("E9")
-def test_what_the_disk_does_not_have_is_not_told(start: Any, wires: Any, wait_until: Any, small_disk: Path) -> None:
+def test_what_the_disk_does_not_have_is_not_published(
+    start: Any, wires: Any, wait_until: Any, small_disk: Path
+) -> None:
     stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
     writer = wires.writer(publisher, stream)
     writer.open()

@@ -217,7 +217,7 @@ def test_who_sends_slowly_is_cut(publisher: Any) -> None:
     assert exchange(publisher, post(b'{"callback"', JSON, length=200))[0] == 408
 
 
-def test_readers_that_never_read_fill_their_places_and_nobody_else_s(publisher: Any) -> None:
+def test_readers_that_never_read_fill_their_places_and_no_others(publisher: Any) -> None:
     with ExitStack() as stack:
         lines = [stack.enter_context(connect(publisher)) for _ in range(40)]
         for line in lines:

@@ -154,7 +154,7 @@ def test_a_stop_ends_the_answer_in_order(start: Any, wires: Any, wait_until: Any
 
 
 @pytest.mark.rule("Q5", "Q7")
-def test_who_does_not_read_is_cut_holds_up_nobody_and_goes_on_where_it_was(
+def test_a_reader_that_does_not_read_is_cut_holds_up_no_one_and_goes_on_where_it_was(
     start: Any, wires: Any, wait_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EPOCHAL_PUBLISHER_WRITE_TIMEOUT", "1")
@@ -181,7 +181,7 @@ def test_who_does_not_read_is_cut_holds_up_nobody_and_goes_on_where_it_was(
 
 
 @pytest.mark.rule("Q2")
-def test_retention_that_overtakes_a_reader_is_told(start: Any, wires: Any, wait_until: Any) -> None:
+def test_retention_that_overtakes_a_reader_is_reported(start: Any, wires: Any, wait_until: Any) -> None:
     stream, publisher = start(history={"retention": {"bytes": "1Mi"}})
     writer = wires.writer(publisher, stream)
     writer.open()

@@ -150,7 +150,7 @@ def hooked(start: Any, wires: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return hooked
 
 
-def test_the_key_in_a_callback_is_sent_to_its_receiver_and_shown_to_nobody(hooked: Any, receiver: Receiver) -> None:
+def test_the_key_in_a_callback_is_sent_to_its_receiver_and_shown_to_no_one(hooked: Any, receiver: Receiver) -> None:
     hooks = hooked()
     hooks.append(b"a")
     assert hooks.register(f"{receiver.url}?key=secret", "start", "mine")[0] == 201
@@ -241,7 +241,7 @@ def test_a_receiver_that_does_not_know_the_id_ends_it(
 
 
 @pytest.mark.rule("Q7", "Q8")
-def test_who_was_given_up_asks_for_what_it_missed_and_subscribes_anew(
+def test_a_subscriber_that_was_given_up_asks_for_what_it_missed_and_subscribes_again(
     hooked: Any, receiver: Receiver, wait_until: Any
 ) -> None:
     hooks = hooked(webhook_give_up=1)

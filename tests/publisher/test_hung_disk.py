@@ -63,7 +63,7 @@ def publisher(tmp_path: Path, process) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.rule("E9")
-def test_a_sync_that_never_returns_keeps_nobody_from_the_end(declare, publisher, wires, tmp_path) -> None:
+def test_a_sync_that_never_returns_does_not_block_the_end(declare, publisher, wires, tmp_path) -> None:
     """Nor readers from what is durable."""
     stream = declare(segments=2, **STORED)
     running = publisher(stream, "sync")
@@ -87,7 +87,7 @@ def test_a_sync_that_never_returns_keeps_nobody_from_the_end(declare, publisher,
     assert again.ended() == 0, "an orderly end is still one"
 
 
-def test_a_disk_that_hangs_at_the_start_keeps_nobody_from_the_end(declare, publisher, tmp_path, wait_until) -> None:
+def test_a_disk_that_hangs_at_the_start_does_not_block_the_end(declare, publisher, tmp_path, wait_until) -> None:
     stream = declare(segments=2, **STORED)
     (tmp_path / "hung").touch()
     running = publisher(stream, "sync_directory", wait=False)

@@ -72,7 +72,7 @@ def renew(publisher: PublisherProcess, **released: int) -> None:
     publisher.renewed(Renewal(10.0, False, recorded, released))
 
 
-async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: PublisherProcess) -> None:
+async def test_answers_are_reported_one_at_a_time_and_hold_up_no_reading(publisher: PublisherProcess) -> None:
     inside, release = threading.Semaphore(0), threading.Event()
 
     def takes_long() -> None:
@@ -390,7 +390,7 @@ async def test_all_is_reported_at_each_interval_however_often_it_is_asked() -> N
         (404, {"not": "a catalog"}, "is the address right?", 1),
     ],
 )
-async def test_what_ends_a_lease_is_told_apart(
+async def test_the_reasons_why_a_lease_ends_are_distinguished(
     status: int, answer: dict[str, str], expected: str, code: int, tmp_path: Path
 ) -> None:
     """Only who was superseded leaves its mark, and only who lost its lease ends with 3."""

@@ -247,7 +247,7 @@ def handed_over(stream: Any) -> Any:
 
 
 @pytest.mark.rule("S26")
-def test_a_deleted_stream_ends_its_publisher_and_tells_the_writers(start, wires):
+def test_a_deleted_stream_ends_its_publisher_and_notifies_the_writers(start, wires):
     stream, publisher = start()
     writer = wires.writer(publisher, stream)
     writer.open()
@@ -424,7 +424,7 @@ def test_a_catalog_that_lost_its_database_leaves_no_mark(
         publisher.stop()
 
 
-def test_a_disk_that_takes_no_mark_is_told_and_holds_nothing_up(
+def test_a_disk_that_takes_no_mark_is_reported_and_holds_nothing_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     missing = tmp_path / "missing" / "superseded"

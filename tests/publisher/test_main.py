@@ -17,7 +17,7 @@ def run(command, *arguments: str, **env: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_all_wrong_settings_are_told_at_once(publisher_command):
+def test_all_wrong_settings_are_reported_at_once(publisher_command):
     ended = run(
         publisher_command, "--stream", "no-namespace", "--events-port", "70000", EPOCHAL_PUBLISHER_MAX_PAYLOAD="x"
     )
@@ -27,7 +27,7 @@ def test_all_wrong_settings_are_told_at_once(publisher_command):
     assert "EPOCHAL_PUBLISHER_CATALOG" in ended.stderr
 
 
-def test_a_stream_or_segment_that_is_not_declared_is_told(publisher_command, catalog, declare):
+def test_a_stream_or_segment_that_is_not_declared_is_reported(publisher_command, catalog, declare):
     given = ("--catalog", catalog, "--publisher", "lost")
     ended = run(publisher_command, *given, "--stream", "test/unknown", "--segments", "0")
     assert ended.returncode == 1
@@ -38,7 +38,7 @@ def test_a_stream_or_segment_that_is_not_declared_is_told(publisher_command, cat
     assert "17" in ended.stderr
 
 
-def test_a_taken_port_is_told(publisher_command, catalog, declare):
+def test_a_taken_port_is_reported(publisher_command, catalog, declare):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for option in ("--events-port", "--http-port"):

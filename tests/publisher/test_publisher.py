@@ -76,7 +76,7 @@ def test_joins_are_atomic_while_appends_run(shared, wires, writer, segment):
 
 
 @pytest.mark.rule("S21")
-def test_events_that_nobody_listens_to_are_not_even_encoded(shared, writer, subscriber, segment, wait_until):
+def test_events_without_a_listener_are_not_even_encoded(shared, writer, subscriber, segment, wait_until):
     writer.acked(0, b"a", b"b")
     assert shared.publisher.metric("unsent_events_total", segment) == 2
     assert shared.publisher.metric("pushed_messages_total", segment) == 0
@@ -231,7 +231,7 @@ def test_a_large_payload_travels_apart(writer, subscriber):
 
 
 @pytest.mark.rule("E14")
-def test_a_heartbeat_tells_the_last_event(writer, subscriber):
+def test_a_heartbeat_names_the_last_event(writer, subscriber):
     subscriber.join()
     writer.acked(0, b"a")
     subscriber.events.await_(m.Data)
@@ -239,7 +239,7 @@ def test_a_heartbeat_tells_the_last_event(writer, subscriber):
 
 
 @pytest.mark.rule("E13", "E20")
-def test_what_is_no_longer_retained_is_told_as_truncated(start, wires):
+def test_what_is_no_longer_retained_is_reported_as_truncated(start, wires):
     stream, publisher = start(history={"retention": {"bytes": "64Ki"}})
     writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
     writer.open()
@@ -285,7 +285,7 @@ def test_a_silent_writer_is_lost_and_its_open_epoch_aborted(start, wires):
     assert set(subscriber.next_event().changes) == {(0, -1), (4, 1)}
 
 
-def test_a_peer_that_left_disturbs_nobody(shared, wires, writer, subscriber, segment):
+def test_a_peer_that_left_disturbs_no_one(shared, wires, writer, subscriber, segment):
     for _ in range(20):
         gone = wires.writer(shared.publisher, shared.stream, segment)
         gone.line.send(m.Open(1, shared.stream.uid, segment, "gone", 1, None, None))

@@ -110,7 +110,7 @@ JUNK = {
 
 
 @pytest.mark.parametrize("where", ["events", "requests", "ingest"])
-def test_bytes_of_another_protocol_on_a_port_disturb_nobody(shared, wires, where, wait_until):
+def test_bytes_of_another_protocol_on_a_port_disturb_no_one(shared, wires, where, wait_until):
     publisher, segment = shared.publisher, shared.segment()
     writer = wires.writer(publisher, shared.stream, segment)
     writer.open()

@@ -27,7 +27,7 @@ from epochal_publisher.settings import Settings
 
 
 @pytest.mark.rule("E9")
-def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> None:
+def test_what_is_read_from_disk_ends_at_the_last_published_event(tmp_path: Path) -> None:
     """Events can be on disk while nothing of them was carried out: the server that asks does not know of them yet."""
     settings = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p", data=tmp_path)
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
@@ -109,7 +109,7 @@ def append(number: int) -> m.Append:
 
 
 @pytest.mark.rule("E17")
-def test_a_log_that_ends_before_what_readers_were_told_is_refused(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_what_was_published_is_refused(tmp_path: Path) -> None:
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
         Life(log, 1, lower=(3,))
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
@@ -231,7 +231,7 @@ def test_a_program_s_file_system_is_taken_when_it_is_named(tmp_path: Path, monke
         opened(tmp_path, trusted="nfs")
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made"):
         opened(tmp_path / "file" / "logs")

@@ -143,7 +143,7 @@ async def _data(sub: epochal.Subscription, count: int) -> AsyncIterator[epochal.
 
 
 @pytest.mark.rule("F13")
-async def test_a_relay_that_is_stopped_leaves_the_catalog_and_tells_its_readers(services, relays: Relays) -> None:
+async def test_a_relay_that_is_stopped_leaves_the_catalog_and_notifies_its_readers(services, relays: Relays) -> None:
     stream = await services.stream()
     relay = await relays.start(stream)
     async with (

@@ -86,7 +86,7 @@ def test_what_is_declared_otherwise_is_no_fault_of_others() -> None:
     assert "spec.ingress" in action.why
 
 
-def test_what_differs_and_was_written_by_nobody_else_is_said_without_a_name() -> None:
+def test_what_differs_and_was_written_by_no_other_is_said_without_a_name() -> None:
     what = stream(1)
     cluster = running(what)
     del pod(cluster, 0)["metadata"]["labels"]["app.kubernetes.io/part-of"]

@@ -106,7 +106,7 @@ def test_pods_may_do_what_pod_security_restricted_allows(what: str) -> None:
             assert not any("hostPort" in port for port in each["ports"])
 
 
-def test_a_publisher_is_told_everything_in_its_environment() -> None:
+def test_a_publisher_gets_all_its_settings_from_its_environment() -> None:
     told = environment(stream(3, **STORAGE), 2)
     assert told == {
         "CATALOG": "http://catalog:8700",
@@ -251,7 +251,7 @@ def hashes(what: ClusterStream, settings: ClusterSettings = SETTINGS) -> set[str
     return {pod["metadata"]["annotations"][HASH] for pod in drawn(what, settings)["Pod"]}
 
 
-def test_a_publisher_is_started_anew_for_its_settings_only_where_its_history_survives() -> None:
+def test_a_publisher_is_restarted_for_its_settings_only_where_its_history_survives() -> None:
     changed: dict[str, Any] = {"progress": {"minWriters": 2}}
     assert hashes(stream(1)) == hashes(stream(1, **changed))
     assert hashes(stream(1, **STORAGE)) != hashes(stream(1, **STORAGE, **changed))
@@ -262,7 +262,7 @@ def test_a_publisher_is_started_anew_for_its_settings_only_where_its_history_sur
     assert hashes(stream(1)) != hashes(stream(1), ClusterSettings(image="other", catalog="http://catalog:8700"))
 
 
-def test_a_larger_volume_starts_nothing_anew() -> None:
+def test_a_larger_volume_restarts_nothing() -> None:
     assert hashes(stream(1, **STORAGE)) == hashes(
         stream(1, history={"storage": {"size": "4Gi", "storageClassName": "fast"}})
     )

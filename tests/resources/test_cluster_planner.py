@@ -239,7 +239,7 @@ def test_groups_that_were_never_ready_do_not_stop_each_other() -> None:
 # ---- volumes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_volume_is_told_and_not_made_anew_behind_its_pod() -> None:
+def test_a_lost_volume_is_reported_and_not_made_again_while_its_pod_runs() -> None:
     what = stream(2, **STORAGE)
     cluster, wanted = running(what), children_of(what, SETTINGS)
     del cluster.items["PersistentVolumeClaim", "flights-1"]
@@ -278,7 +278,7 @@ def test_a_volume_grows_and_never_shrinks_nor_goes() -> None:
 # ---- what is not ours ----------------------------------------------------------------------------------------------
 
 
-def test_what_somebody_else_made_is_told_and_not_touched() -> None:
+def test_what_another_owner_made_is_reported_and_not_touched() -> None:
     what = stream(1)
     cluster, wanted = Pretended(), children_of(what, SETTINGS)
     mine = cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "flights", "namespace": "demo"}})
@@ -301,7 +301,7 @@ def test_what_is_left_of_an_older_stream_is_seen_off_before_its_name_is_used() -
     assert all(whose(item, "flights", "newer") is Whose.OURS for item in cluster.items.values())
 
 
-def test_a_stream_that_the_catalog_knows_anew_gets_new_pods() -> None:
+def test_a_stream_that_the_catalog_has_with_a_new_uid_gets_new_pods() -> None:
     what = stream(2)
     cluster = running(what)
     anew = ClusterStream(what.manifest, what.object_uid, "another", what.segments)

@@ -120,7 +120,7 @@ def test_pods_may_do_what_pod_security_restricted_allows(what: str) -> None:
     }
 
 
-def test_a_relay_is_told_everything_in_its_environment() -> None:
+def test_a_relay_gets_all_its_settings_from_its_environment() -> None:
     assert environment(relay()) == {
         "POD": "",
         "POD_ADDRESS": "",

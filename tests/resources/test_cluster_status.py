@@ -75,14 +75,14 @@ def test_a_stream_that_rolls_is_degraded_only_by_the_pod_that_is_replaced() -> N
     assert status_of({}, found)["readySegments"] == 2
 
 
-def test_a_pod_that_never_becomes_ready_is_told_as_stuck() -> None:
+def test_a_pod_that_never_becomes_ready_is_reported_as_stuck() -> None:
     cluster = running(STREAM)
     waiting(cluster, 1, "ImagePullBackOff")
     assert told(seen(cluster, NEWER))["Progressing"] == ("False", "RolloutStuck")
     assert told(seen(cluster, NEWER))["Degraded"] == ("True", "PublisherFailing")
 
 
-def test_a_pod_that_takes_too_long_is_told_as_stuck_in_the_same_words_each_time() -> None:
+def test_a_pod_that_takes_too_long_is_reported_as_stuck_in_the_same_words_each_time() -> None:
     cluster = running(STREAM)
     cluster.ready(pod(cluster, 1), is_so=False)
     created = (NOW - timedelta(seconds=200)).isoformat()
@@ -106,7 +106,7 @@ def test_an_old_pod_that_has_just_become_unready_is_not_stuck() -> None:
     assert told(later)["Progressing"] == ("False", "RolloutStuck")
 
 
-def test_what_cannot_be_done_is_told_and_what_runs_stays_told() -> None:
+def test_what_cannot_be_done_is_reported_and_what_runs_stays_reported() -> None:
     before = status_of({}, seen(running(STREAM)))
     after = status_of(before, Seen("flights", 4, NOW, wrong=("Invalid", "spec.time.shape: is no shape")))
     assert conditions(after) == {
@@ -132,7 +132,7 @@ def test_what_is_wrong_leaves_ready_to_say_what_is_served(reason: str) -> None:
     assert status_of({}, lost)["readySegments"] == 2
 
 
-def test_a_name_that_is_taken_is_told() -> None:
+def test_a_name_that_is_taken_is_reported() -> None:
     cluster = Pretended()
     cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "flights", "namespace": "demo"}})
     assert told(seen(cluster))["Ready"] == ("False", "NameConflict")
@@ -226,7 +226,7 @@ def of(what: ClusterStream, cluster: Pretended) -> dict[str, Any]:
     return status_of({}, Seen("flights", 4, NOW, plan, what.segments, "u", not_in_effect=("spec.relays",)))
 
 
-def test_a_volume_that_is_not_as_declared_is_told() -> None:
+def test_a_volume_that_is_not_as_declared_is_reported() -> None:
     cluster = running(stream(2, **STORAGE))
     storage = {"size": "1Gi", "storageClassName": "slow"}
     changed = of(stream(2, history={"storage": storage}), cluster)
@@ -239,7 +239,7 @@ def test_a_volume_that_is_not_as_declared_is_told() -> None:
     assert of(stream(2, history={"storage": {"size": "2Gi"}}), cluster)["notInEffect"] == ["spec.relays"]
 
 
-def test_settings_that_wait_for_a_start_are_told_until_the_pods_are_new() -> None:
+def test_settings_that_wait_for_a_start_are_reported_until_the_pods_are_new() -> None:
     def message(what: ClusterStream) -> str:
         [found] = [item for item in of(what, cluster)["conditions"] if item["type"] == "Progressing"]
         assert found["reason"] == "Complete"
@@ -302,7 +302,7 @@ def test_what_changes_is_news_once_and_only_what_is_wrong_is_a_warning() -> None
     assert told(away, serves) == [("AsExpected", False)]
 
 
-def test_a_frontier_that_is_not_known_leaves_what_was_told() -> None:
+def test_a_frontier_that_is_not_known_leaves_what_was_reported() -> None:
     before = status_of({}, seen(running(STREAM)))
     assert status_of(before, seen(running(STREAM), frontier=None))["frontier"] == "[7]"
 

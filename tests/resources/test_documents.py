@@ -45,7 +45,7 @@ def test_a_key_twice_is_refused_with_both_lines() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n---\n---\n", "# only a remark\n"])
-def test_no_manifest_is_told(text: str) -> None:
+def test_text_without_a_manifest_is_reported(text: str) -> None:
     assert "holds no manifest" in problems(text)[0]
 
 

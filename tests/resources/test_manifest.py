@@ -121,7 +121,7 @@ def test_the_durability_decides_the_policy(history: dict[str, Any], policy: str)
     assert StreamManifest.from_document(document(history=history)).spec.history.policy == policy
 
 
-def test_planned_fields_are_told_also_after_normalising() -> None:
+def test_planned_fields_are_reported_also_after_normalising() -> None:
     manifest = StreamManifest.from_document(FULL)
     told = {item.path for item in manifest.not_in_effect()}
     assert told == {
@@ -146,7 +146,7 @@ def test_on_a_cluster_pods_and_volumes_are_made_as_asked_for() -> None:
     assert told == {"spec.watermark", "spec.access"}
 
 
-def test_values_that_ask_for_nothing_are_not_told() -> None:
+def test_values_that_ask_for_nothing_are_not_reported() -> None:
     given = document(
         relays=0, history={"durability": "memory"}, push={"initialFilter": "firehose"}, publishers={"advertise": ""}
     )
@@ -158,7 +158,7 @@ def test_a_namespace_from_outside_only_fills_a_gap() -> None:
     assert StreamManifest.from_document(FULL, namespace="jobs").qualified == "demo/flights"
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     wrong = document(
         time={"shape": "(int, flt)"},
         segments="3",
@@ -202,7 +202,7 @@ def test_what_is_no_mapping_is_refused(wrong: object) -> None:
 
 
 @pytest.mark.parametrize("field", ["apiVersion", "kind", "metadata", "spec"])
-def test_missing_parts_are_told_with_an_example(field: str) -> None:
+def test_missing_parts_are_reported_with_an_example(field: str) -> None:
     wrong = document()
     del wrong[field]
     assert "is required; e.g. " in problems(wrong)[field]

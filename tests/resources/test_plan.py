@@ -56,7 +56,7 @@ def test_consecutive_segments_share_a_publisher() -> None:
     ]
 
 
-def test_a_stream_created_anew_gets_new_publishers() -> None:
+def test_a_stream_that_is_created_again_gets_new_publishers() -> None:
     old = DesiredStream("demo", "flights", "u1", ("0",))
     new = DesiredStream("demo", "flights", "u2", ("0",))
     assert plan([new], publishers_of(old)) == [Stop(publishers_of(old)[0]), Start(publishers_of(new)[0])]

@@ -109,14 +109,14 @@ def test_spaces_do_not_matter() -> None:
         (5, "must be a type"),
     ],
 )  # fmt: skip
-def test_a_type_that_is_none_is_told(text: object, reason: str | None) -> None:
+def test_a_type_that_is_none_is_reported(text: object, reason: str | None) -> None:
     if reason is None:
         Schema.parse(one(text))
     else:
         assert reason in problems(one(text))["payload.schema.fields[0].type"]
 
 
-def test_every_wrong_field_is_told_at_once() -> None:
+def test_every_wrong_field_is_reported_at_once() -> None:
     assert problems({"fields": [
         {"name": "", "type": "int8"},
         {"name": "a", "type": "int8", "nulable": True},

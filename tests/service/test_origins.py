@@ -75,7 +75,7 @@ def test_what_no_browser_sends_as_an_origin_is_refused(origin: str, reason: str)
     check_cors_origins(("*", "https://a.example.org", "http://a.example.org:443", "http://[::1]:8080"))
 
 
-def test_pages_read_some_paths_only_and_a_cache_gives_that_to_nobody_else() -> None:
+def test_pages_read_some_paths_only_and_a_cache_gives_that_to_no_other_page() -> None:
     some = CorsOrigins(["https://A.example.org"], "/v1/one")
     assert [some.cover(path) for path in ("/v1/one", "/v1/one/more", "/v1")] == [True, False, False]
     assert not CorsOrigins([], "/v1/one").cover("/v1/one")

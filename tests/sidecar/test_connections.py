@@ -144,7 +144,7 @@ class Writer:
 
 
 @pytest.mark.rule("E6")
-async def test_what_comes_late_for_the_writer_before_reaches_nobody() -> None:
+async def test_what_comes_late_for_the_previous_writer_reaches_no_one() -> None:
     writer: Any = Writer()
     link: Any = SegmentWriter(writer, "0")
     link._asked = 7

@@ -131,7 +131,7 @@ def test_a_connection_serves_one_writer_and_only_a_clean_one_serves_another(
             assert not world.lanes.full
 
 
-def test_who_is_silent_for_long_is_cut_and_told() -> None:
+def test_a_peer_that_is_silent_for_long_is_cut_and_notified() -> None:
     world = World()
     world.step("pass", b"a", ADDRESSES[0])
     world.step("time", 51.0, None)

@@ -93,7 +93,7 @@ async def is_metric(sidecar: Process, name: str, value: float) -> bool:
     return await sidecar.metric(name) == value
 
 
-async def test_what_the_catalog_says_is_told_as_without_it(
+async def test_what_the_catalog_says_is_reported_as_without_it(
     services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start()
@@ -110,7 +110,7 @@ async def test_what_the_catalog_says_is_told_as_without_it(
         assert writer.way is Way.DIRECT
 
 
-async def test_a_stream_that_was_made_anew_is_found_although_the_old_one_is_remembered(
+async def test_a_stream_that_was_created_again_is_found_although_the_old_one_is_remembered(
     services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start(remember=60)
@@ -130,7 +130,7 @@ async def test_a_stream_that_was_made_anew_is_found_although_the_old_one_is_reme
 
 
 @pytest.mark.rule("E6", "E10")
-async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_exact(
+async def test_killed_while_a_task_writes_it_is_reported_at_once_and_the_retry_is_exact(
     services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sidecar = await start()
@@ -224,7 +224,7 @@ async def test_one_that_was_killed_is_waited_for_until_it_is_back(
         assert await opening == Way.SIDECAR
 
 
-async def test_one_that_does_not_come_back_is_told_after_two_seconds(
+async def test_one_that_does_not_come_back_is_reported_after_two_seconds(
     services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = await services.stream(segments=1)
@@ -344,7 +344,7 @@ JUNK: dict[str, tuple[list[bytes], bool]] = {
 }
 
 
-async def test_junk_is_refused_once_and_harms_nobody(services: Services, start: Start, client: epochal.Client) -> None:
+async def test_junk_is_refused_once_and_harms_no_one(services: Services, start: Start, client: epochal.Client) -> None:
     sidecar = await start()
     stream = await services.stream()
     async with client.writer(stream) as writer:
@@ -359,7 +359,7 @@ async def test_junk_is_refused_once_and_harms_nobody(services: Services, start: 
 
 
 @pytest.mark.rule("E6")
-async def test_it_passes_on_to_nobody_whom_the_catalog_did_not_name(start: Start) -> None:
+async def test_it_forwards_only_to_those_whom_the_catalog_named(start: Start) -> None:
     sidecar = await start()
     greeted = await asyncio.to_thread(say, sidecar.address, wire.encode(m.Greet(1, (1,), ""))[0])
     assert isinstance(greeted, m.Greeted)
@@ -389,7 +389,7 @@ async def test_it_is_ready_when_the_catalog_answers(start: Start, directory: Pat
         await lonely.stop()
 
 
-async def test_told_to_stop_it_takes_no_more_writers_and_lets_those_that_are_there_end(
+async def test_asked_to_stop_it_takes_no_more_writers_and_lets_those_that_are_there_end(
     services: Services, start: Start, client: epochal.Client, directory: Path
 ) -> None:
     sidecar = await start()
@@ -517,7 +517,7 @@ def test_right_addresses_and_requirements() -> None:
             SidecarOptions.read(wrong)
 
 
-async def test_wrong_settings_of_the_process_are_told(services: Services, start: Start, directory: Path) -> None:
+async def test_wrong_settings_of_the_process_are_reported(services: Services, start: Start, directory: Path) -> None:
     for listen, said in (("tcp://0.0.0.0:1", "this machine"), (f"ipc://{directory}/none/s", "emptyDir")):
         with pytest.raises(AssertionError, match=said):
             await start(listen)

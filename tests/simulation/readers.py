@@ -63,6 +63,31 @@ def filter_of(topics: Topics) -> TopicFilter | None:
     return TopicFilter(topics, set(TOPICS) - topics)
 
 
+def take(memory: Memory, epoch: EpochBatches | EpochWasAborted) -> None:
+    """The application gets an epoch, or the report that one is aborted."""
+    time = epoch.time
+    if any(time == before for before, _ in memory.yields) or time in memory.aborted:
+        raise Violation(f"E16: {memory.name} gets the report of epoch {time!r} twice")
+    if isinstance(epoch, EpochWasAborted):
+        memory.aborted.add(time)
+        return
+    if any(at_most(time, before) for before, _ in memory.yields):
+        raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
+    if not epoch.batches:
+        raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
+    payloads: dict[str, list[bytes]] = {}
+    for segment, data in epoch.batches:
+        judge_meta(memory, data)
+        payloads.setdefault(segment, []).append(data.payload)
+    memory.yields.append((time, payloads))
+
+
+def judge_meta(memory: Memory, data: m.Data) -> None:
+    """S34: a batch comes with what its writer said of it."""
+    if data.meta != meta_of(data.payload):
+        raise Violation(f"S34: {memory.name} is given {data.payload!r} with {data.meta!r}")
+
+
 class Life:
     """One process of a reading application."""
 
@@ -109,6 +134,8 @@ class Life:
         self._epoch_in_hand: EpochBatches | EpochWasAborted | None = None
         self._event_in_hand: Happened | None = None
         """What an interrupted call has fetched, for the next one to hand out; the cursor has not passed it (E16)."""
+        self.gaps: list[str] = []
+        """The segments that have lost something, for a reader over HTTP, which takes their notices from here (E17)."""
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
         self._seqs: dict[str, int] = {}
         origin = EpochQuery(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
@@ -118,10 +145,9 @@ class Life:
     # ---- the history, which the checker of real processes judges ----
 
     def _writes(self, op: str, /, **data: Any) -> None:
-        """Write down what the application knows, unless it also takes epochs in part."""
-        if self.memory.partial:
-            return
-        self.world.history.write(self.memory.name, self.memory.lives, op, **data)
+        """Write down what the application knows."""
+        if self.memory.in_history:
+            self.world.history.write(self.memory.name, self.memory.lives, op, **data)
 
     def _writes_always(self) -> None:
         self._writes("always", topics=_named(self.memory.always))
@@ -262,6 +288,7 @@ class Life:
             self.world.count("gaps")
             if self.scenario.forgets:
                 self._writes("truncated")
+            self.gaps.append(segment)
             self.memory.torn |= self._under_way()
         if began.incarnation < self._incarnations.get(segment, 0):
             known = self._incarnations[segment]
@@ -407,18 +434,35 @@ class Life:
         return interrupted
 
     def _read_epoch(self, interrupts: float) -> bool:
-        epoch, self._epoch_in_hand = self._epoch_in_hand, None
-        if epoch is None:
-            epoch = self.machine.hand_out_epoch()
-            if epoch is None:
-                return False
-            self.memory.given_topics[epoch.time] = self.widenings.whole_in(epoch.time, self.memory.topics)
-        if self._interrupted(interrupts):
-            self._epoch_in_hand = epoch
+        if not self.fetch_epoch() or self._interrupted(interrupts):
             return False
+        self.take_epoch()
+        return True
+
+    def fetch_epoch(self) -> bool:
+        """Whether there is an epoch to take; the cursor has not passed it."""
+        if self._epoch_in_hand is None:
+            self._epoch_in_hand = epoch = self.machine.hand_out_epoch()
+            if epoch is not None:
+                self.memory.given_topics[epoch.time] = self.widenings.whole_in(epoch.time, self.memory.topics)
+        return self._epoch_in_hand is not None
+
+    def take_epoch(self) -> EpochBatches | EpochWasAborted:
+        """The epoch that was fetched; the cursor passes it."""
+        epoch, self._epoch_in_hand = self._epoch_in_hand, None
+        assert epoch is not None, "it was fetched"
         self.machine.pass_epoch(epoch)
         self._take(epoch)
-        return True
+        return epoch
+
+    def _take(self, epoch: EpochBatches | EpochWasAborted) -> None:
+        memory, time = self.memory, epoch.time
+        self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
+        take(memory, epoch)
+        if isinstance(epoch, EpochWasAborted):
+            self._writes("aborted", time=time, frontier=tuple(self._known_frontier))
+        else:
+            self._writes_epoch(time, self._known_frontier, memory.yields[-1][1])
 
     def _read_event(self, interrupts: float) -> bool:
         happened, self._event_in_hand = self._event_in_hand or self.machine.hand_out_event(), None
@@ -447,39 +491,14 @@ class Life:
             case _:
                 pass
 
-    def _take(self, epoch: EpochBatches | EpochWasAborted) -> None:
-        memory, time = self.memory, epoch.time
-        self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
-        if any(time == before for before, _ in memory.yields) or time in memory.aborted:
-            raise Violation(f"E16: {memory.name} gets the report of epoch {time!r} twice")
-        frontier = self._known_frontier
-        if isinstance(epoch, EpochWasAborted):
-            memory.aborted.add(time)
-            self._writes("aborted", time=time, frontier=tuple(frontier))
-            return
-        if any(at_most(time, before) for before, _ in memory.yields):
-            raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
-        if not epoch.batches:
-            raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
-        payloads: dict[str, list[bytes]] = {}
-        for segment, data in epoch.batches:
-            self._judge_meta(data)
-            payloads.setdefault(segment, []).append(data.payload)
-        self._writes_epoch(time, frontier, payloads)
-        memory.yields.append((time, payloads))
-
     def _arrived(self, arrived: Arrived) -> None:
         segment, data = arrived.segment, arrived.data
         last = self._seqs.get(segment)
         if last is not None and data.seq <= last:
             raise Violation(f"Q10: {self.memory.name} is given event {data.seq} of {segment} after {last}")
         self._seqs[segment] = data.seq
-        self._judge_meta(data)
+        judge_meta(self.memory, data)
         self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
-
-    def _judge_meta(self, data: m.Data) -> None:
-        if data.meta != meta_of(data.payload):
-            raise Violation(f"S34: {self.memory.name} is given {data.payload!r} with {data.meta!r}")
 
     def _frontier_moved(self, frontier: Times) -> None:
         if self._frontier_told is not None:

@@ -6,7 +6,8 @@ The story of a run is read here, in one place.
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,13 @@ from tests.simulation.relays import RelayNode, Server
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import Memory
 from tests.simulation.transitions import Transition, watched
+from tests.simulation.web import Feed, WebReader
 from tests.simulation.world import World
 from tests.simulation.writers import Writer
 
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time
 
@@ -118,6 +121,8 @@ class _Run:
         self.processes = [nodes[first : first + hosted] for first in range(0, len(nodes), hosted)]
         self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
         self.readers: list[Reader] = []
+        self.feed: Feed | None = None
+        self.web: list[WebReader] = []
 
     def run(self) -> None:
         """Faults, then the ending, then the checks."""
@@ -126,6 +131,11 @@ class _Run:
             world.after(world.between(0, 1), writer.lives)
         for _ in range(scenario.subscribers):
             world.after(world.between(0, scenario.seconds), self._join)
+        if scenario.web_readers:
+            self.feed = Feed(world, scenario, self.nodes, self.relays, self.oracle)
+            for number in range(scenario.web_readers):
+                name = f"h{number}"
+                world.after(world.between(0, scenario.seconds), partial(self._join_web, self.feed, name))
         world.after(_FAULT_TICK, self._faults)
         world.run(scenario.seconds)
         self._end()
@@ -150,6 +160,7 @@ class _Run:
         memory = Memory(
             f"s{len(self.readers)}", start, reads_epochs=kind < 0.7, partial=kind > 0.9, joined=self.world.now
         )
+        memory.in_history = not memory.partial
         memory.pushed = random.random() >= self.scenario.pulling
         if start and random.random() < 0.3:
             memory.wanted = self._somewhere()
@@ -159,6 +170,25 @@ class _Run:
         self.world.note(f"joins: {memory}")
         reader = Reader(self.world, self.scenario, self.nodes, self.relays, self.oracle, memory)
         self.readers.append(reader)
+        reader.lives()
+
+    def _join_web(self, feed: Feed, name: str) -> None:
+        """A reader over HTTP begins now, at the start of the history, or with the last id of another one."""
+        world = self.world
+        if feed.ring is None:
+            world.after(0.2, partial(self._join_web, feed, name))
+            return
+        others = [reader for reader in self.web if reader.id and not reader.memory.over]
+        kind = world.random.random()
+        if kind < 0.4:
+            reader = WebReader.now(feed, name)
+        elif kind < 0.7 or not others:
+            reader = WebReader(feed, feed.new_memory(name, start=True), From.START)
+        else:
+            other = world.random.choice(others)
+            memory = replace(deepcopy(other.memory), name=name, lives=0)
+            reader = WebReader(feed, memory, Cursor.from_json(other.id), other.id)
+        self.web.append(reader)
         reader.lives()
 
     def _somewhere(self) -> tuple[Time, ...]:
@@ -323,8 +353,13 @@ class _Run:
         self._catalog_back()
 
     def _over(self) -> bool:
-        return self.catalog.complete and all(
-            reader.memory.over or (not reader.life.ended and reader.life.machine.complete) for reader in self.readers
+        return (
+            self.catalog.complete
+            and all(
+                reader.memory.over or (not reader.life.ended and reader.life.machine.complete)
+                for reader in self.readers
+            )
+            and all(reader.memory.over or reader.over for reader in self.web)
         )
 
     def _unfinished(self) -> str:
@@ -338,7 +373,11 @@ class _Run:
             for reader in self.readers
             if not reader.memory.over and not reader.life.machine.complete
         }
-        return f"complete={self.catalog.complete}, publishers {publishers}, writers {writers}, readers {readers}"
+        web = [reader.memory.name for reader in self.web if not (reader.memory.over or reader.over)]
+        return (
+            f"complete={self.catalog.complete}, publishers {publishers}, writers {writers}, readers {readers}, "
+            f"readers over HTTP {web}"
+        )
 
     # ---- the checks ----
 
@@ -346,6 +385,13 @@ class _Run:
         for reader in self.readers:
             reader.settle()
             check_memory(self.oracle, reader.memory)
+        for web in self.web:
+            web.settle()
+            check_memory(self.oracle, web.memory)
+        if self.feed is not None:
+            self.feed.settle()
+            for memory in self.feed.memories:
+                check_memory(self.oracle, memory)
         if not self.oracle.forgot:
             self._judge_history()
 

@@ -94,6 +94,10 @@ class Scenario:
     """Share of the readers' connections that are made to one of them."""
     relay_faults: float = 0.0
     """How often each of them dies, stops, stalls, loses its connection, or changes its way."""
+    web_readers: int = 0
+    """Readers of whole epochs over HTTP, which share one subscription of a relay, and begin at any time."""
+    ring_bytes: int = 9_000
+    """What the relay keeps for them: as it counts, about three epochs, so that slow readers need history."""
     power_losses: float = 0.5
     """Share of the crashes that are of the whole machine: what was written and not synced may be gone with it."""
 

@@ -73,6 +73,8 @@ class Memory:
     given_topics: dict[Time, Topics] = field(default_factory=dict)
     """Epoch -> the topics that it must have whole; it must have none of others."""
     lives: int = 0
+    in_history: bool = True
+    """Whether what it does is written down for the checker: not of one that also takes epochs in part, or over HTTP."""
     saves: int = 0
     """How many cursors it stored."""
     frontier: Times | None = None

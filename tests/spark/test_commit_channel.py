@@ -59,7 +59,7 @@ async def nothing(_: Committed) -> None:
     """Stands for a commit that is not under test."""
 
 
-async def test_another_exception_of_the_writer_is_told_by_its_text() -> None:
+async def test_another_exception_of_the_writer_is_reported_by_its_text() -> None:
     async def fail() -> None:
         raise KeyError("batch 3")
 
@@ -70,7 +70,7 @@ async def test_another_exception_of_the_writer_is_told_by_its_text() -> None:
     await server.close()
 
 
-async def test_a_writer_that_does_not_answer_in_time_is_told_from_one_that_left() -> None:
+async def test_a_writer_that_does_not_answer_in_time_is_distinguished_from_one_that_left() -> None:
     never = asyncio.Event()
 
     async def hang() -> None:

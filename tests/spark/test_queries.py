@@ -223,7 +223,7 @@ async def test_a_query_that_runs_is_not_fenced_by_another_of_its_name_unless_it_
         assert await numbers(sub) == {5 + part: list(range(part * ROWS, (part + 1) * ROWS)) for part in range(3)}
 
 
-async def test_a_writer_of_another_program_is_told_from_one_that_is_gone_by_its_heartbeats(
+async def test_a_writer_of_another_program_is_distinguished_from_one_that_is_gone_by_its_heartbeats(
     catalog: str, declare: Callable[..., str]
 ) -> None:
     stream = declare(timeout="60s")

@@ -72,7 +72,7 @@ def test_a_java_that_is_too_old_is_none(bare: Path) -> None:
     assert packages(said(bare, "tools/require", "this", "java")[1]) == ["openjdk-17-jre-headless"]
 
 
-def test_user_and_machine_are_told_beside_the_packages(bare: Path) -> None:
+def test_user_and_machine_are_reported_beside_the_packages(bare: Path) -> None:
     installed(bare, "id", "echo 1000")
     installed(bare, "uname", 'echo "Linux aarch64"')
     status, text = said(bare, "tools/require", "this", "node")

@@ -47,7 +47,7 @@ def test_an_unknown_status_is_refused():
         rule_report.read_rules(TABLE.replace("planned", "someday"))
 
 
-def test_passing_failing_and_missing_tests_are_told_apart():
+def test_passing_failing_and_missing_tests_are_distinguished():
     results = {"S1": {"passed": ["a", "b"], "failed": []}, "S2": {"passed": ["c"], "failed": ["d"]}}
     assert verdicts(results) == {
         "S1": Verdict.TESTED,

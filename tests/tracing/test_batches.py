@@ -80,7 +80,7 @@ def test_a_task_sends_within_the_batch_also_where_nothing_was_handed_over(spans)
         spans.clear()
 
 
-async def test_a_task_tells_by_which_way_it_sent(services, spans, monkeypatch):
+async def test_a_task_reports_by_which_way_it_sent(services, spans, monkeypatch):
     stream = await services.stream(segments=1)
     send = f"send {stream}"
     options = SinkOptions(stream, services.url, "t", "query", handover="unused")

@@ -73,7 +73,7 @@ async def test_doing_without_a_sidecar_is_counted(meters, services, monkeypatch,
     sidecar.fallbacks.clear()
 
 
-def test_nobody_pays_where_no_provider_is_set() -> None:
+def test_metrics_cost_nothing_where_no_provider_is_set() -> None:
     program = """
 from epochal.client.metrics import Sends
 import sys

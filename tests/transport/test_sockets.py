@@ -232,7 +232,7 @@ async def test_nothing_follows_a_look_that_finds_nothing(context) -> None:
         socket.close()
 
 
-async def test_a_lost_peer_is_told(context) -> None:
+async def test_a_lost_peer_is_reported(context) -> None:
     reader, writer = pair(context, lambda _: None)
     lost = asyncio.Event()
     writer.watch(lost.set)
@@ -245,7 +245,7 @@ async def test_a_lost_peer_is_told(context) -> None:
     writer.close()
 
 
-async def test_a_peer_that_is_not_there_is_told(context) -> None:
+async def test_a_peer_that_is_not_there_is_reported(context) -> None:
     writer = Socket(context, zmq.DEALER, lambda _: None)
     lost = asyncio.Event()
     writer.watch(lost.set)
@@ -256,7 +256,7 @@ async def test_a_peer_that_is_not_there_is_told(context) -> None:
     writer.close()
 
 
-async def test_a_peer_whose_packets_are_swallowed_is_told(context, monkeypatch) -> None:
+async def test_a_peer_whose_packets_are_swallowed_is_reported(context, monkeypatch) -> None:
     """Its queue of connections is full, so that the system drops the packets of new ones, as a broken network does."""
     monkeypatch.setattr(sockets, "CONNECT_MS", 200)
     with system.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as held:
@@ -316,7 +316,7 @@ def test_a_busy_program_outlives_the_death_of_its_peer(kind: str) -> None:
     assert int(ended.stdout) > 0
 
 
-def test_nobody_can_know_how_a_router_numbers_its_peers() -> None:
+def test_how_a_router_numbers_its_peers_cannot_be_known() -> None:
     """The library numbered them alike in every process, and aborts where a peer claims the next number."""
     numbers = [
         subprocess.run(

@@ -9,6 +9,7 @@ of messages, every loss and every crash can be tried in one process, from a seed
 - `log`: the events of a segment, and the state that readers get in place of those that were removed.
 - `subscriber`: follows segments, joins their frontiers, and hands out epochs whole or says that they are aborted.
 - `relay`: a subscriber upstream and a publisher downstream, with the publisher's own numbers.
-- `topics`: which records somebody wants, kept at the sender.
+- `epochs`: the newest outcomes of a subscription, kept for many readers, each of which finds its place there.
+- `topics`: which records a subscriber wants, kept at the sender.
 - `messages`, `wire`: what they say to each other, as values and as bytes.
 """

@@ -50,7 +50,7 @@ def test_what_an_account_asked_for_can_be_read_back(api_server, api_namespace, t
     assert asked[0].agent.startswith("kubectl/")
 
 
-def test_a_pod_is_an_object_that_nobody_runs(api_server, api_namespace):
+def test_a_pod_is_an_object_that_is_not_run(api_server, api_namespace):
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -102,12 +102,12 @@ def test_a_program_that_ignores_the_end_is_killed(tmp_path: Path):
     assert eventually(lambda: not program.running)
 
 
-def test_evidence_of_a_cluster_that_is_away_says_so_and_fails_nobody(tmp_path: Path):
+def test_evidence_of_a_cluster_that_is_away_says_so_and_fails_no_test(tmp_path: Path):
     write_kubeconfig(tmp_path / "kubeconfig", {"server": f"https://127.0.0.1:{free_port()}"}, {})
     evidence.collect(Kubernetes(tmp_path / "kubeconfig"), tmp_path)
     assert (tmp_path / "events.txt").read_text().startswith("FAILED")
 
 
-def test_what_is_missing_on_a_machine_is_told_all_at_once_by_the_packages_that_bring_it():
+def test_what_is_missing_on_a_machine_is_reported_all_at_once_by_the_packages_that_bring_it():
     with pytest.raises(UnfitError, match="apt-get install first second"):
         building.require({"no-such-program": "second", "sh": "dash", "nor-this": "first"})

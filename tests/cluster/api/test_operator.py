@@ -216,7 +216,7 @@ async def test_a_change_and_back_ends_where_it_began(sandbox: Sandbox) -> None:
     assert await shape() == before
 
 
-async def test_a_change_that_starts_nothing_is_told_to_be_complete_at_once(sandbox: Sandbox) -> None:
+async def test_a_change_that_starts_nothing_is_reported_complete_at_once(sandbox: Sandbox) -> None:
     await sandbox.operator(resync=3600, catalog_interval=3600).start()
     await sandbox.declare()
     await sandbox.is_ready()
@@ -250,7 +250,7 @@ async def equals(look: Any, before: Any) -> bool:
 # ---- what goes wrong ------------------------------------------------------------------------------------------
 
 
-async def test_a_manifest_that_only_the_model_refuses_is_told_and_what_runs_stays(sandbox: Sandbox) -> None:
+async def test_a_manifest_that_only_the_model_refuses_is_reported_and_what_runs_stays(sandbox: Sandbox) -> None:
     await sandbox.operator().start()
     await sandbox.declare(segments=2)
     ready = await sandbox.is_ready()
@@ -296,7 +296,7 @@ async def test_while_a_manifest_is_wrong_what_is_lost_is_made_as_the_last_good_o
     assert (await sandbox.children())["Pod", "flights-1"]["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-async def test_what_the_api_server_refuses_is_told(sandbox: Sandbox) -> None:
+async def test_what_the_api_server_refuses_is_reported(sandbox: Sandbox) -> None:
     await sandbox.operator().start()
     half = {"limits": {"example.com/device": "500m"}}  # whether that can be divided, only the API server knows
     await sandbox.declare(segments=1, publishers={"resources": half})
@@ -329,7 +329,7 @@ async def is_said(sandbox: Sandbox, kind: str, reason: str) -> bool:
     return (await sandbox.conditions())[kind][1] == reason
 
 
-async def test_a_name_that_somebody_has_is_told_and_left_alone(
+async def test_a_name_that_is_taken_by_another_owner_is_reported_and_left_alone(
     sandbox: Sandbox, cluster_with_streams: ApiServer
 ) -> None:
     cluster_with_streams.kubectl("create", "service", "clusterip", "flights", "--tcp=1:1", "-n", sandbox.namespace)
@@ -373,7 +373,7 @@ async def test_what_lost_its_labels_is_seen_all_the_same_and_given_them_again(sa
     await sandbox.is_ready()
 
 
-async def test_a_lost_volume_is_told_and_made_anew_with_its_pod(sandbox: Sandbox) -> None:
+async def test_a_lost_volume_is_reported_and_made_again_with_its_pod(sandbox: Sandbox) -> None:
     await sandbox.operator().start()
     await sandbox.declare(**STORAGE)
     await sandbox.is_ready()

@@ -63,7 +63,7 @@ async def test_deleted_in_whatever_state(sandbox: Sandbox, cluster_with_streams:
         assert cluster_with_streams.find("service", "flights", namespace=sandbox.namespace) is not None
 
 
-async def test_made_anew_under_the_same_name_it_is_another_stream(sandbox: Sandbox) -> None:
+async def test_created_again_under_the_same_name_it_is_another_stream(sandbox: Sandbox) -> None:
     await sandbox.operator().start()
     first = await sandbox.declare(**STORAGE)
     old = await sandbox.is_ready()
@@ -82,7 +82,7 @@ async def test_made_anew_under_the_same_name_it_is_another_stream(sandbox: Sandb
         assert owner["uid"] == new["metadata"]["uid"]
 
 
-async def test_a_stream_that_was_made_anew_while_nobody_looked(sandbox: Sandbox) -> None:
+async def test_a_stream_that_was_created_again_unobserved(sandbox: Sandbox) -> None:
     operator = sandbox.operator()
     await operator.start()
     await sandbox.declare()
@@ -113,7 +113,7 @@ async def is_forgotten(sandbox: Sandbox) -> bool:
     return await sandbox.at_the_catalog() is None
 
 
-async def test_a_catalog_that_comes_back_in_time_is_told_at_once(sandbox: Sandbox) -> None:
+async def test_the_deletion_reaches_a_catalog_that_comes_back_in_time_at_once(sandbox: Sandbox) -> None:
     await sandbox.operator().start()
     await sandbox.declare()
     await sandbox.is_ready()
@@ -185,7 +185,7 @@ async def test_a_release_lets_streams_go_without_an_operator(sandbox: Sandbox) -
     await sandbox.is_gone()
 
 
-async def test_it_ends_in_order_when_it_is_told_to(sandbox: Sandbox) -> None:
+async def test_it_ends_in_order_when_it_is_asked_to(sandbox: Sandbox) -> None:
     operator = sandbox.operator()
     await operator.start()
     await sandbox.declare()

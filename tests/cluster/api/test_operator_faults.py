@@ -32,7 +32,7 @@ async def test_events_that_are_lost_are_made_good_by_lists(sandbox: Sandbox) -> 
         assert await operator.counted("epochal_operator_watch_missed_total") > 0
 
 
-async def test_a_watch_that_died_without_a_word_is_opened_anew(sandbox: Sandbox) -> None:
+async def test_a_watch_that_died_silently_is_opened_again(sandbox: Sandbox) -> None:
     async with api_proxy(sandbox.api) as proxy:
         operator = sandbox.operator(url=proxy.url, resync=3600, watch_silence=2, catalog_interval=3600)
         await operator.start()
@@ -48,7 +48,7 @@ async def test_a_watch_that_died_without_a_word_is_opened_anew(sandbox: Sandbox)
         assert await operator.counted("epochal_operator_watch_events_total", '"Pod"') > told
 
 
-async def test_watches_that_ask_for_too_old_a_version_begin_anew_and_nothing_is_written(sandbox: Sandbox) -> None:
+async def test_watches_that_ask_for_too_old_a_version_begin_again_and_nothing_is_written(sandbox: Sandbox) -> None:
     async with api_proxy(sandbox.api) as proxy:
         operator = sandbox.operator(url=proxy.url, resync=3600, catalog_interval=3600)
         await operator.start()

@@ -122,7 +122,9 @@ async def tells(sandbox: Sandbox, frontier: str) -> bool:
     return bool(stream["status"].get("frontier") == frontier)
 
 
-async def test_a_stream_that_is_deleted_tells_its_readers_and_one_of_the_same_name_is_another(running: Sandbox) -> None:
+async def test_a_stream_that_is_deleted_notifies_its_readers_and_one_of_the_same_name_is_another(
+    running: Sandbox,
+) -> None:
     await running.operator().start()
     await running.declare(segments=1)
     old = await running.is_ready()
@@ -155,7 +157,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.rule("E46")
-async def test_a_lost_writer_is_told_and_waited_for_until_it_is_released(running: Sandbox) -> None:
+async def test_a_lost_writer_is_reported_and_waited_for_until_it_is_released(running: Sandbox) -> None:
     await running.operator().start()
     await running.declare(segments=1, progress={"minWriters": 2, "writerTimeout": "5s", "whenLost": "hold"})
     await running.is_ready()

@@ -220,7 +220,7 @@ def test_a_missing_right_is_named_with_the_rule_that_grants_it(server, namespace
     assert writer("--kube", "delete", "stream", "flights").out == f"stream {namespace}/flights deleted\n"
 
 
-def test_credentials_that_ended_are_told(server: ApiServer, tmp_path: Path) -> None:
+def test_credentials_that_ended_are_reported(server: ApiServer, tmp_path: Path) -> None:
     document = yaml.safe_load(server.kubeconfig.read_text())
     cluster = document["clusters"][0]["cluster"]
     old = Outside(write_kubeconfig(tmp_path / "old", cluster, {"token": "eyJhbGciOiJub25lIn0.e30."}))
@@ -251,7 +251,7 @@ def test_a_plug_in_logs_in(server: ApiServer, namespace: str, tmp_path: Path) ->
     assert robot("--kube", "apply", "-f", "-", stdin=manifest()).out == f"stream {namespace}/flights created\n"
 
 
-def test_an_api_server_that_is_away_is_told(server: ApiServer, tmp_path: Path) -> None:
+def test_an_api_server_that_is_away_is_reported(server: ApiServer, tmp_path: Path) -> None:
     away = Outside(write_kubeconfig(tmp_path / "away", {"server": f"https://127.0.0.1:{free_port()}"}, {"token": "x"}))
     result = away("--kube", "apply", "-f", "-", stdin=manifest())
     assert result.status == 4
@@ -403,7 +403,7 @@ def test_doctor_sees_all_of_a_cluster(cluster_services: ClusterServices, admin: 
         assert f"ok    {line}" in result.out
 
 
-def test_doctor_tells_of_objects_that_are_not_ready(
+def test_doctor_reports_objects_that_are_not_ready(
     cluster_services: ClusterServices, server: ApiServer, admin: Outside
 ) -> None:
     told = "warn  objects      demo/flights: the operator has not looked at it"
@@ -417,7 +417,7 @@ def test_doctor_tells_of_objects_that_are_not_ready(
         assert line in admin("--kube", "doctor", "--timeout", "20").out
 
 
-def test_a_catalog_that_is_not_ready_is_told_with_its_reason(
+def test_a_catalog_that_is_not_ready_is_reported_with_its_reason(
     server: ApiServer, cluster_services: ClusterServices, admin: Outside
 ) -> None:
     _ready(server, "epochal", "epochal-catalog-0", False)
@@ -462,7 +462,7 @@ def test_environment_of_another_realm_does_not_contradict_the_choice(
     assert confused("get", "streams", "--timeout", "0").status == 4
 
 
-def test_two_catalogs_are_told_apart_by_their_namespace(
+def test_two_catalogs_are_distinguished_by_their_namespace(
     cluster_services: ClusterServices, server: ApiServer, admin: Outside, namespace: str
 ) -> None:
     labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": "catalog"}

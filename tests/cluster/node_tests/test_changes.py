@@ -79,7 +79,7 @@ def test_valid_changes_and_their_way_back_end_where_they_began(settled, toolbox)
     assert toolbox.epochs(name, 1) == {1: sorted(range(20), key=str)}
 
 
-def test_a_lost_volume_is_told_and_made_anew_once_its_pod_goes(cluster, settled):
+def test_a_lost_volume_is_reported_and_made_again_once_its_pod_goes(cluster, settled):
     place = ("-n", settled.namespace)
     cluster.kubectl("delete", "pvc", "orders-0", *place, "--wait=false")
     lost = settled.told("orders", "Degraded", "VolumeLost")

@@ -122,7 +122,7 @@ def test_megabytes_go_in_and_come_out_whole(cluster, streams):
     assert epoch["records"] == records
 
 
-def test_a_subscription_finds_a_pod_that_is_made_anew(cluster, streams):
+def test_a_subscription_finds_a_pod_that_is_replaced(cluster, streams):
     name = f"{streams.namespace}/orders"
     streams.start(stream("orders", progress={"writerTimeout": "5s"}))
     with subprocess.Popen(

@@ -194,7 +194,7 @@ def test_a_bad_image_stops_at_the_first_pod_and_the_way_back_heals(cluster, rele
     assert toolbox.epochs(name, 1) == {1: sorted(range(30), key=json.dumps)}
 
 
-def test_a_catalog_of_other_settings_keeps_what_it_knows_and_nobody_else_is_touched(release, streams, toolbox):
+def test_a_catalog_of_other_settings_keeps_what_it_knows_and_no_other_part_is_touched(release, streams, toolbox):
     """Its pod is replaced, there and back; the streams, their pods and the operator stay."""
     streams.start(stream("orders"))
 

@@ -88,7 +88,7 @@ def relayed() -> Relayed:
     return relayed
 
 
-def test_nothing_is_passed_on_that_nobody_wants_and_all_of_it_is_passed(relayed: Relayed) -> None:
+def test_only_what_is_wanted_is_passed_on_and_all_of_it_is_passed(relayed: Relayed) -> None:
     assert relayed.pushes(data(12, b"a"), m.Heartbeat(12)) == []
     assert relayed.machine.position == (2, 12)
     assert relayed.follower.live

@@ -69,7 +69,7 @@ def test_a_topic_is_whole_up_to_where_it_was_no_longer_asked_for() -> None:
 
 
 @pytest.mark.rule("F15")
-def test_the_oldest_events_leave_first_and_a_reader_that_they_overtake_is_told_to_ask_again() -> None:
+def test_the_oldest_events_leave_first_and_a_reader_that_they_overtake_is_asked_to_ask_again() -> None:
     run = history(most=2 * EVENT_OVERHEAD)
     for seq in range(10, 14):
         run.append(data(seq, 3))

@@ -246,7 +246,7 @@ def test_what_follows_exactly_goes_on_with_the_same_run() -> None:
 
 
 @pytest.mark.rule("F16")
-def test_without_upstream_it_is_silent_and_welcomes_nobody() -> None:
+def test_without_upstream_it_is_silent_and_welcomes_no_one() -> None:
     relay = Relay()
     assert isinstance(answers(relay.hello(b"early", A))[0], m.Refused)
     relay.reports(began(EVERYTHING))
@@ -582,7 +582,7 @@ def test_what_is_no_answer_ends_the_forwarded_request(relay: Relay, nonsense: m.
 
 
 @pytest.mark.rule("F13")
-def test_a_relay_that_stops_tells_all(relay: Relay) -> None:
+def test_a_relay_that_stops_notifies_all(relay: Relay) -> None:
     relay.hello(b"other", B)
     (hello,) = asking(relay, since(None))
     run = relay.run

@@ -77,7 +77,7 @@ def test_its_bytes_are_bounded_too() -> None:
 
 
 @pytest.mark.rule("F17")
-def test_of_many_filters_that_nobody_has_any_more_the_newest_are_remembered() -> None:
+def test_of_many_filters_that_no_one_has_any_more_the_newest_are_remembered() -> None:
     asked = union(most_entries=10_000)
     for number in range(1500):
         asked.update([TopicFilter([b"%d" % number])], number / 100)

@@ -215,7 +215,7 @@ def test_a_late_copy_undoes_nothing() -> None:
 
 @pytest.mark.rule("F4", "E9")
 @pytest.mark.parametrize(("number", "oldest"), [(1, 2), (WINDOW + 1, 1), (2**63, 5)])
-def test_a_number_that_nobody_has_under_way_is_refused(number: int, oldest: int) -> None:
+def test_a_number_that_is_not_under_way_is_refused(number: int, oldest: int) -> None:
     trie = PublisherTrie({})
     with pytest.raises(RemoteProtocolError, match=f"number {number}.*under way is {oldest}"):
         trie.receive(Request(number, oldest, SUBSCRIBE, b"a"))

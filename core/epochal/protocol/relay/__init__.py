@@ -1,6 +1,6 @@
-"""A relay: a subscriber of each segment that publishes again what it is sent, to many.
+"""A relay: it subscribes to each segment once, and publishes what it receives to many subscribers.
 
-`run` is what it has of a segment, as its readers see it; `segment` decides what it asks for, and who is answered when.
+`run` is the part of a segment that it serves; `segment` decides what it asks for upstream, and when it answers whom.
 
 Sources: rules N18, E24, F13-F17.
 """

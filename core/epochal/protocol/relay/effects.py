@@ -19,16 +19,16 @@ class ForReaders(NamedTuple):
 
 
 class Want(NamedTuple):
-    """Have other topics sent from upstream; if it `widens`, the follower reports from where on they come."""
+    """Ask upstream for `topics`. If that `widens` the filter, the follower reports from which event on they come."""
 
     topics: TopicFilter
     widens: bool
 
 
 class Forward(NamedTuple):
-    """Send upstream, on the connection `number`, which is made with the first message.
+    """Send a message upstream on connection `number`, which is opened with the first message.
 
-    What comes back goes to `RelayedSegment.answered`; when it breaks, `RelayedSegment.cut` is called.
+    Answers go to `RelayedSegment.answered`; when the connection breaks, call `RelayedSegment.cut`.
     """
 
     number: int

@@ -1,7 +1,8 @@
-"""Requests for history that a relay passes on, because it has not all that they ask for (F15).
+"""Requests for history that a relay forwards upstream, because its memory does not have all that they ask for (F15).
 
-Each has a connection of its own upstream, with the asker's credit, so a slow one delays nobody. It says hello there
-first: the answer to that names the incarnation, and what is of another one than the asker's must not reach it.
+Each has its own connection upstream, with the credit of the peer that asks, so a slow peer delays no other. The relay
+says hello there first, because the welcome names the incarnation: events of another incarnation than the one that the
+peer has joined must not reach it.
 
 Sources: E24, F15.
 """
@@ -17,7 +18,7 @@ from epochal.protocol.publisher.server import MAX_CREDIT
 from epochal.protocol.relay.effects import Forward, HangUp
 
 _HELLO, _SINCE = 1, 2
-"""The numbers of the requests on the connection of a forwarded one."""
+"""The request numbers of the hello and of the forwarded request, on the request's own connection."""
 
 
 @dataclass(slots=True)
@@ -26,19 +27,19 @@ class _ForwardedRequest:
     peer: bytes
     since: m.Since
     credit: int
-    """Of the asker, not passed on yet."""
+    """Credit of the peer that asks, which was not forwarded yet."""
     heard: float
-    """When anything came from either side."""
+    """When a message last came from either side."""
     open: bool = False
     """Whether the request was sent."""
     left: int = 0
-    """Events that the last chunk announced and that have not come."""
+    """Events that the newest chunk announced and that have not come yet."""
     ends: bool = False
-    """Whether that is the last chunk."""
+    """Whether the newest chunk is the last one."""
 
 
 class ForwardedRequests:
-    """The requests under way at one segment; at most `most`, and `most_each` of one peer."""
+    """The forwarded requests of one segment: at most `most`, and `most_each` of one peer."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class ForwardedRequests:
         return len(self._by_number)
 
     def begin(self, peer: bytes, since: m.Since, now: float) -> None:
-        """Pass on a request. Raises `Unavailable` for one too many, and `RemoteProtocolError`."""
+        """Forward a request. Raises `Unavailable` above the limits, and `RemoteProtocolError` for a wrong one."""
         if (peer, since.request) in self._by_request:
             raise RemoteProtocolError(f"request {since.request} is under way; each has a number of its own")
         if len(self) >= self._most or self._of_peer[peer] >= self._most_each:
@@ -76,7 +77,7 @@ class ForwardedRequests:
         self._emit(Forward(forwarded.number, hello))
 
     def credit(self, peer: bytes, credit: m.Credit, now: float) -> None:
-        """An asker can take more; of a request that is not under way here, nothing happens."""
+        """Pass on credit of a peer; does nothing for a request that is not forwarded."""
         forwarded = self._by_request.get((peer, credit.request))
         if forwarded is None:
             return
@@ -87,7 +88,7 @@ class ForwardedRequests:
             forwarded.credit = min(forwarded.credit + credit.chunks, MAX_CREDIT)
 
     def answered(self, number: int, messages: Sequence[m.Message], incarnation: int, now: float) -> None:
-        """What has come back on a connection in one piece; `incarnation` is the one that the askers know."""
+        """Handle messages that came together on one connection; `incarnation` is the one that peers have joined."""
         forwarded = self._by_number.get(number)
         if forwarded is None:
             return
@@ -117,7 +118,7 @@ class ForwardedRequests:
 
     @staticmethod
     def _renumbered(forwarded: _ForwardedRequest, message: m.Message) -> m.Message | None:
-        """A part of an answer as its asker knows it; None for what is none."""
+        """A part of an answer with the request number of the peer; None for a message that is no part of one."""
         request = forwarded.since.request
         match message:
             case m.Data() | m.Frontier() | m.Aborted() if forwarded.left:
@@ -137,18 +138,18 @@ class ForwardedRequests:
         return None
 
     def cut(self, number: int) -> None:
-        """A connection is lost."""
+        """End a request whose connection is lost."""
         forwarded = self._by_number.get(number)
         if forwarded is not None:
             self._refuse(forwarded, Unavailable.code, "the publisher was lost while it answered; ask again")
 
     def end_all(self, code: str, detail: str) -> None:
-        """None of them can go on."""
+        """End all requests."""
         for forwarded in list(self._by_number.values()):
             self._refuse(forwarded, code, detail)
 
     def forget(self, now: float) -> None:
-        """Give up those of which nothing was heard for long."""
+        """End the requests for which no message has come for too long."""
         for forwarded in [each for each in self._by_number.values() if now - each.heard > self._ttl]:
             self._end(forwarded)
 

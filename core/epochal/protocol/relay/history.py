@@ -1,7 +1,7 @@
-"""What a relay remembers of a run: its newest events, from where on which topics are among them, and states.
+"""The memory of a run: its newest events, the topics that they include from each position on, and states.
 
-A run is contiguous events of one incarnation, of the topics that the relay has asked for (F13). Readers are answered
-from here only where nothing is missing for them; all else the origin is asked.
+A run is a contiguous sequence of events of one incarnation, of the topics that the relay has asked for (F13). Readers
+are answered from here only if nothing is missing for them; other requests go to the publisher.
 
 Sources: E24; F13-F15.
 """
@@ -20,22 +20,22 @@ from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
 COMPACT_AT = 4096
-"""Dropped entries after which the list is made shorter, once they are more than half of it."""
+"""The list is shortened once so many dropped entries are at its start, and more than half of it."""
 
 
 class _Joined(NamedTuple):
-    """The relay has joined another channel, whose state after `seq` has these maximal active times."""
+    """The relay has joined another channel, whose state after event `seq` has these maximal active times."""
 
     seq: int
     upper: tuple[Time, ...]
 
 
 class RunProgress:
-    """The frontiers of a run, as far as a relay can tell (F14).
+    """The frontiers of a run, as far as a relay knows them (F14).
 
-    Of what was active when it joined, the relay knows the maximal times only. Each stays in the upper frontier until it
-    can no longer arrive, also when it is aborted: smaller ones, of topics that the relay had not seen yet, may have
-    begun before.
+    Of the times that were active when it joined, the relay knows only the maximal ones. Each stays in the upper
+    frontier until it can no longer arrive, even if it is aborted: smaller times may have begun earlier, with topics
+    that the relay did not receive.
     """
 
     __slots__ = ("_joined", "_progress")
@@ -45,7 +45,7 @@ class RunProgress:
         self._joined = frozenset(state.upper)
 
     def apply(self, entry: Event | _Joined) -> None:
-        """What comes next."""
+        """Apply the next entry."""
         if isinstance(entry, _Joined):
             lower = self._progress.lower
             self._joined = self._joined.union(time for time in entry.upper if not lower.completed(time))
@@ -66,7 +66,7 @@ class RunProgress:
         return Progress(own.lower.frontier, own.upper.active | self._joined, own.aborted, own.below)
 
     def copy(self) -> "RunProgress":
-        """One that goes its own way."""
+        """A copy that changes independently."""
         own = self._progress
         other = RunProgress(SegmentState(0, tuple(own.lower.frontier), (), tuple(own.aborted), tuple(own.below)))
         for time in own.upper.active:
@@ -78,40 +78,40 @@ class RunProgress:
 class RunHistory:
     """The events of a run after `state`, of `topics`, newest last, in at most `max_bytes` of memory.
 
-    Events are numbered as by the origin, so numbers are left out where a topic was not asked for. `append` costs O(1)
-    amortised; `batch` O(log n) and what it returns; `state_at` replays at most 1,024 entries.
+    Events keep the publisher's numbers, so there are holes where a topic was not asked for. `append` costs amortised
+    O(1), `batch` O(log n) and the events that it returns, and `state_at` replays at most 1,024 entries.
     """
 
     def __init__(self, incarnation: int, state: SegmentState, topics: TopicFilter, *, max_bytes: int) -> None:
         self.incarnation = incarnation
         self.bytes = 0
         self.last = state.seq
-        """All that is of `topics`, up to this event, has come."""
+        """All events of `topics` up to this one have come."""
         self.first = state.seq
-        """The position before the first event that can be had."""
+        """The position before the oldest event in memory."""
         self._max_bytes = max_bytes
         self._entries: list[Event | _Joined] = []
         self._dropped = 0
-        """How many entries at the start of the list are gone."""
+        """How many entries at the start of the list were dropped."""
         self._base = RunProgress(state)
-        """After `first`."""
+        """The state after `first`."""
         self._now = RunProgress(state)
-        """After `last`."""
+        """The state after `last`."""
         self._checkpoints: deque[tuple[int, RunProgress]] = deque()
         """(position, state there), oldest first."""
         self._since_checkpoint = 0
         self._topics = deque([(state.seq, topics)])
-        """(position, what was asked for from there on), oldest first."""
+        """(position, the topics that were asked for from there on), oldest first."""
 
     # ---- what comes from upstream ----
 
     @property
     def topics(self) -> TopicFilter:
-        """What comes now."""
+        """The topics that come from upstream now."""
         return self._topics[-1][1]
 
     def append(self, event: Event) -> Event:
-        """Take the next event; returned as readers get it: `prev` is where this history was."""
+        """Append the next event. Returns it as readers get it: its `prev` is the event before it in this history."""
         if event.prev != self.last:
             event = event._replace(prev=self.last)
         self.last = event.seq
@@ -119,11 +119,11 @@ class RunHistory:
         return event
 
     def reached(self, seq: int) -> None:
-        """There is nothing else up to `seq`."""
+        """Record that there is no further event up to `seq`."""
         self.last = max(self.last, seq)
 
     def joined(self, state: SegmentState, topics: TopicFilter) -> None:
-        """After `state`, which the relay has reached, `topics` come."""
+        """Record that `topics` come after `state`, which the relay has reached."""
         self.reached(state.seq)
         if topics == self.topics:
             return
@@ -132,7 +132,7 @@ class RunHistory:
         self._topics.append((self.last, topics))
 
     def _add(self, entry: Event | _Joined) -> None:
-        # A state is that after all entries of its number, so one is kept only when the next number comes.
+        # A state includes all entries with its number, so it is complete only when an entry with the next number comes.
         if self._since_checkpoint >= CHECKPOINT_EVERY and entry.seq > self._entries[-1].seq:
             self._since_checkpoint = 0
             self._checkpoints.append((self._entries[-1].seq, self._now.copy()))
@@ -162,9 +162,9 @@ class RunHistory:
             self._dropped = self._since_checkpoint = 0
 
     def moved(self, seq: int, lower: tuple[Time, ...]) -> Frontier | None:
-        """Up to event `seq` the origin has only moved the frontier, to `lower` (E13).
+        """Record that up to event `seq` the publisher has only moved the frontier, to `lower` (E13).
 
-        Returns the event that says so to readers, None if the frontier was there already.
+        Returns the event that says so to readers, or None if the frontier was there already.
         """
         changes = Antichain(lower).changes_from(self._now.lower)
         if not changes:
@@ -178,17 +178,17 @@ class RunHistory:
 
     @property
     def lull(self) -> Lull | None:
-        """Whether anything else is gone the origin knows, which is asked for what is not here."""
+        """Always None: a relay keeps nothing outside of its memory, and asks the publisher for the rest."""
         return None
 
     def has(self, position: Position, topics: TopicFilter) -> bool:
-        """Whether everything of `topics` after `position` is here, and more of it comes (F15)."""
+        """Whether all events of `topics` after `position` are in memory, and further ones come from upstream (F15)."""
         if position.incarnation != self.incarnation or not self.first <= position.seq <= self.last:
             return False
         return self.topics.covers(topics) and self.whole_until(position.seq, topics) == self.last
 
     def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
-        """Up to which event, from `seq` on, everything of `topics` is here; others may have been asked for since."""
+        """The last event up to which everything of `topics` after `seq` is here; then the relay asked for others."""
         topics = EVERYTHING if topics is None else topics
         end = self.last
         for since, asked in reversed(self._topics):
@@ -199,20 +199,20 @@ class RunHistory:
         return end
 
     def survived(self, position: Position) -> int | None:
-        """The last event at or before `position`, of this incarnation; nothing is known of others."""
+        """The last event at or before `position`, which must be of this incarnation: the run knows no other."""
         return min(self.last, position.seq) if position.incarnation == self.incarnation else None
 
     @property
     def truncated_at(self) -> int:
-        """All that can be had is in memory."""
+        """The same as `first`, because a relay keeps no events on disk."""
         return self.first
 
     def overtaken(self, at: int) -> EpochalError:
-        """A reader was too slow for this memory; the origin may still have what follows."""
+        """The error for a reader that was too slow for this memory; the publisher may still have what follows."""
         return Unavailable(f"events after {at} have left the relay's memory; ask again, which asks the publisher")
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:
-        """The next events after `seq`, at least one if there is any, within the given sizes."""
+        """The next events after `seq` within the given sizes, but at least one if there is any."""
         chosen: list[Event] = []
         size = 0
         for event in self._behind(seq):
@@ -233,7 +233,7 @@ class RunHistory:
                 yield entry
 
     def _place(self, seq: int) -> int:
-        """Where in the list the first entry after `seq` is."""
+        """The index in the list of the first entry after `seq`."""
         return bisect_right(self._entries, seq, lo=self._dropped, key=lambda entry: entry.seq)
 
     def states(self) -> list[SegmentState]:
@@ -256,5 +256,5 @@ class RunHistory:
 
 
 def _size(entry: Event | _Joined) -> int:
-    """Bytes of the bound that an entry takes."""
+    """Bytes that are counted for an entry."""
     return EVENT_OVERHEAD if isinstance(entry, _Joined) else retained_size(entry)

@@ -1,8 +1,8 @@
-"""A run: what a relay has of one incarnation of a segment, served like a publisher's log.
+"""A run: the part of one incarnation of a segment that a relay has, served like a publisher's log.
 
-It ends where what comes next does not follow what was sent. The next one has channels of its own, so that nobody takes
-its events for those of the last (F13). It also ends where the relay has another way to the publisher: relays that
-follow it must learn of that, or some might come to feed each other (F16).
+A run ends where the next event does not follow the events that were sent. The next run has its own channels, so that no
+subscriber takes its events for those of the last run (F13). A run also ends when the relay gets another path to the
+publisher. Relays that follow this one must learn of the new path, or some might come to feed each other (F16).
 
 Sources: E24, F13, F16.
 """
@@ -20,7 +20,7 @@ from epochal.protocol.relay.history import RunHistory
 from epochal.protocol.times import TimeShape
 
 MAX_GREETED = 65_536
-"""Peers of a run that are known to have joined it, or to have asked to."""
+"""A run remembers so many peers that have joined it or asked to."""
 
 
 class Run:
@@ -48,26 +48,26 @@ class Run:
         """The relays from here to the publisher, this one first."""
         self.history = history
         self.channels = channels
-        # What is passed on is answered as the publisher can.
+        # The publisher answers forwarded requests for history, so the run offers of these features what that offers.
         features = tuple(each for each in FEATURES if each in upstream.features or not each.startswith("since:"))
         self.server = SegmentServer(self, channels, serving, now, features, views=views)
         self.over: str | None = None
-        """Why it has ended."""
+        """Why the run has ended; None while it goes on."""
         self._greeted: dict[bytes, None] = {}
         self._effects: list[PublisherEffect] = []
 
     @property
     def incarnation(self) -> int:
-        """The publisher's."""
+        """The publisher's incarnation."""
         return self.history.incarnation
 
     @property
     def seq(self) -> int:
-        """All events up to this one have come, of those that the relay has asked for."""
+        """The event up to which all events of the topics that the relay asked for have come."""
         return self.history.last
 
     def state(self) -> SegmentState:
-        """The state exactly after `seq`, as far as a relay can tell (F14)."""
+        """The state exactly after `seq`, as far as a relay knows it (F14)."""
         return self.history.state()
 
     def emit(self, effect: PublisherEffect) -> None:
@@ -80,12 +80,12 @@ class Run:
         return effects
 
     def greeted(self, peer: bytes) -> None:
-        """A peer says hello to this run."""
+        """Remember that a peer has said hello to this run."""
         self._greeted.pop(peer, None)
         self._greeted[peer] = None
         if len(self._greeted) > MAX_GREETED:
             del self._greeted[next(iter(self._greeted))]
 
     def knows(self, peer: bytes) -> bool:
-        """Whether the peer has said hello to this run, and so knows of which incarnation the answers are."""
+        """Whether the peer has said hello to this run, and so knows the incarnation of the answers."""
         return peer in self._greeted

@@ -1,6 +1,6 @@
-"""A relay's part in one segment: what it asks for upstream, which run it serves, and who is answered when.
+"""A relay at one segment: what it asks for upstream, which run it serves, and when it answers whom.
 
-A machine without I/O between a `Follower` upstream, whose reports it takes, and the `SegmentServer` of its present run.
+A machine between a `Follower` upstream, whose reports it takes, and the `SegmentServer` of the present run.
 
 What comes from upstream:
 
@@ -9,7 +9,7 @@ What comes from upstream:
                                                                    way, as another run with the same memory (F16)
     `Began` anywhere else                                          ends; another one begins there (F13)
     `Rejoined`, an event, `Reached`, `Moved`                       goes on
-    the connection is lost                                         stays, but welcomes nobody and is silent (F16)
+    the connection is lost                                         stays, but welcomes no one and is silent (F16)
 
 What comes from subscribers:
 
@@ -44,7 +44,7 @@ from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
 MAX_WAITING = 1000
-"""Hellos that wait for their topics at once; each holds a filter."""
+"""How many hellos can wait for their topics at once; each holds a filter."""
 LONGEST_HEARTBEAT = 60.0
 """Seconds; as in `epochal.protocol.subscriber.follower`."""
 
@@ -54,12 +54,12 @@ class RelayLimits:
     """Limits of a relay at one segment; times in seconds, sizes in bytes."""
 
     capacity: int = 1000
-    """Subscribers; those who come then must go elsewhere."""
+    """Subscribers; further ones are refused and must join elsewhere."""
     memory: int = 16 * 2**20
-    """Of events for those who come back."""
+    """Bytes of events for subscribers that come back."""
     max_channels: int = MAX_CHANNELS
     max_passed_on: int = 64
-    """Requests for history that are passed on at once."""
+    """Requests for history that are forwarded at once."""
     union: UnionTimes = field(default_factory=UnionTimes)
     serving: ServingSettings = field(default_factory=ServingSettings)
 
@@ -76,7 +76,7 @@ class _Waiting(NamedTuple):
 class RelayedSegment:
     """One segment of the stream with uid `stream`, in the relay with id `relay`. `fresh` draws so many random bytes.
 
-    `view_memory`: what its segments share; one of its own, if there is none.
+    `view_memory` is shared by all segments of the relay; None makes one for this segment.
     """
 
     def __init__(
@@ -92,21 +92,21 @@ class RelayedSegment:
         self.stream = stream
         self.segment = segment
         self.id = relay
-        """The relay's, in the path of those who follow it."""
+        """The relay's id, which is in the path of its followers."""
         self.limits = limits
         self.run: Run | None = None
-        """What is served; None before anything has come."""
+        """The run that is served; None before the first report from upstream."""
         self.alive = False
         """Whether the relay is connected upstream, live or catching up."""
         self._shape = shape
         self._fresh = fresh
         self._union = FilterUnion(limits.union)
         self.wanted = self._union.wanted
-        """What is asked for upstream."""
+        """The topics that are asked for upstream."""
         self._widening = False
-        """Whether new topics were asked for that do not come yet; they come before others are asked for."""
+        """Whether new topics were asked for that do not come yet. No others are asked for until they come."""
         self._views = Views(limits.serving.view_ttl, view_memory or ViewMemory())
-        """Of connections, which outlive runs."""
+        """What peers on each connection want; connections outlive runs."""
         self._waiting: list[_Waiting] = []
         self._effects: list[RelayEffect] = []
         serving = limits.serving
@@ -119,7 +119,7 @@ class RelayedSegment:
         self._effects.append(effect)
 
     def take(self) -> list[RelayEffect]:
-        """What is to be done, in order."""
+        """The effects since the last call, in order."""
         if self.run is not None and (effects := self.run.take()):
             self._effects.append(ForReaders(self.run, effects))
         effects_of_all, self._effects = self._effects, []
@@ -127,19 +127,19 @@ class RelayedSegment:
 
     @property
     def position(self) -> m.Position:
-        """Up to which event all has come. There must be a run."""
+        """The position up to which all events have come. There must be a run."""
         assert self.run is not None
         return m.Position(self.run.incarnation, self.run.seq)
 
     @property
     def passed_on(self) -> int:
-        """How many requests for history are passed on now."""
+        """How many requests for history are forwarded now."""
         return len(self._forwarded_requests)
 
     # ---- upstream ----
 
     def reported(self, reports: Sequence[FollowerReport], upstream: m.Welcome | None, now: float) -> None:
-        """What the follower reports; `upstream` is what its publisher said last of itself."""
+        """Handle what the follower reports; `upstream` is the last welcome from its publisher."""
         for report in reports:
             match report:
                 case m.Data() | m.Frontier() | m.Aborted() if self.run is not None:
@@ -197,26 +197,26 @@ class RelayedSegment:
         if run is None:
             return
         run.over = why
-        run.server.end_answers(RelayEnded(why))  # who only asks is sent no `Ended`
+        run.server.end_answers(RelayEnded(why))  # a peer that only asks for history is sent no `Ended`
         self._effects.append(ForReaders(run, run.take()))
         self._forwarded_requests.end_all(RelayEnded.code, why)
 
     def lost(self) -> None:
-        """The connection upstream is lost. What was sent stays true, and is gone on with if nothing is missing."""
+        """The connection upstream is lost. The run continues after a new connection if no event is missing."""
         self.alive = False
         self._refuse_waiting(self._waiting, Unavailable("the relay has lost its connection; try another"))
         self._waiting = []
         self._forwarded_requests.end_all(Unavailable.code, "the relay has lost its connection; ask again")
 
     def end(self, why: str) -> None:
-        """The relay stops, or the stream is gone: subscribers are notified, and go elsewhere."""
+        """The relay stops, or the stream is gone: notify subscribers, which join elsewhere."""
         self.lost()
         self._end_run(why)
 
     # ---- what is asked for upstream ----
 
     def _living(self) -> Iterable[TopicFilter]:
-        """The filters that someone has, or waits for."""
+        """The filters of all subscribers, and of those that wait to join."""
         for waiting in self._waiting:
             yield waiting.wanted
         if self.run is not None:
@@ -225,7 +225,7 @@ class RelayedSegment:
                     yield channel.filter
 
     def _ask(self, now: float) -> None:
-        """Ask for what is wanted now; one widening after the other, so that each comes to its end."""
+        """Ask upstream for what is wanted now. One widening follows another, so that each is completed."""
         self._union.update(self._living(), now)
         wanted = self._union.wanted
         if wanted == self.wanted or (self._widening and self.alive):
@@ -236,7 +236,7 @@ class RelayedSegment:
         self._effects.append(Want(wanted, widens))
 
     def _topics_come(self, now: float) -> None:
-        """Welcome those whose topics come by now (F15)."""
+        """Answer the hellos whose topics come from upstream by now (F15)."""
         run = self.run
         assert run is not None
         topics = run.history.topics
@@ -244,7 +244,7 @@ class RelayedSegment:
             self._widening = False
         still, self._waiting = self._waiting, []
         for waiting in still:
-            wanted = run.server.wanted(waiting.peer, waiting.hello)  # its view may be another one by now
+            wanted = run.server.wanted(waiting.peer, waiting.hello)  # its view may have changed meanwhile
             if self._comes(run, wanted):
                 self._welcome(run, waiting.peer, waiting.hello, now)
             else:
@@ -252,7 +252,7 @@ class RelayedSegment:
         self._ask(now)
 
     def _comes(self, run: Run, wanted: TopicFilter) -> bool:
-        """Whether these topics come from upstream, and will go on to: what is asked for now may be less."""
+        """Whether these topics come from upstream and will continue to: the newest request may ask for fewer."""
         return run.history.topics.covers(wanted) and self.wanted.covers(wanted)
 
     # ---- subscribers ----
@@ -269,7 +269,7 @@ class RelayedSegment:
         run = self.run
         match message:
             case m.Credit():
-                if run is not None:  # also while upstream is away: what is answered from memory goes on
+                if run is not None:  # also while upstream is away: answers from memory continue
                     run.server.receive(peer, message, now)
                     self._forwarded_requests.credit(peer, message, now)
             case _ if run is None or not self.alive:
@@ -291,7 +291,7 @@ class RelayedSegment:
         )
         wanted = run.server.wanted(peer, hello)
         taken, most = len(joined), self.limits.capacity
-        if wanted == NOTHING:  # it is about to ask for history, or to say what it wants
+        if wanted == NOTHING:  # the peer is about to ask for history, or to send its filter
             most *= 2
         else:
             taken += self._joining(run)
@@ -309,7 +309,7 @@ class RelayedSegment:
         self._ask(now)
 
     def _joining(self, run: Run) -> int:
-        """How many are about to join for topics, and will take a place."""
+        """How many peers that want topics are about to join, and will take a place."""
         return len(self._waiting) + sum(len(each.joining) for each in run.channels if each.filter != NOTHING)
 
     @staticmethod
@@ -336,21 +336,21 @@ class RelayedSegment:
         for each in waiting:
             self._refuse(each.peer, each.hello.request, error)
 
-    # ---- what is passed on ----
+    # ---- forwarded requests ----
 
     def answered(self, number: int, messages: Sequence[m.Message], now: float) -> None:
-        """What has come on a connection that `Forward` made, in one piece."""
+        """Handle messages that came together on a connection that `Forward` opened."""
         if self.run is not None:
             self._forwarded_requests.answered(number, messages, self.run.incarnation, now)
 
     def cut(self, number: int) -> None:
-        """A connection that `Forward` made is lost, or brought what is no message."""
+        """A connection that `Forward` opened is lost, or brought something that is no message."""
         self._forwarded_requests.cut(number)
 
     # ---- time ----
 
     def tick(self, now: float) -> None:
-        """Send the heartbeat while there is a publisher, ask for what is wanted, and forget what waits too long."""
+        """Send the heartbeat while upstream is there, ask for what is wanted, and drop hellos that wait too long."""
         if self.run is not None:
             self.run.server.tick(now, beats=self.alive)
         ttl = self.limits.serving.nonce_ttl

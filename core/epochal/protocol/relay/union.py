@@ -1,4 +1,4 @@
-"""What a relay asks for: what any of its subscribers wants, in one filter of bounded size.
+"""The filter that a relay asks for: the union of its subscribers' filters, of bounded size.
 
 Sources: rules N18, F17.
 """
@@ -13,21 +13,23 @@ from epochal.protocol.topics.publisher_trie import MAX_BYTES, MAX_ENTRIES
 NOTHING = TopicFilter([])
 """No topic."""
 MAX_LINGERING = 1024
-"""Filters that are still asked for when nobody has them any more; beyond it the oldest are not."""
+"""How many filters without a subscriber are still asked for; beyond that, the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnionTimes:
-    """In seconds."""
+    """Times in seconds."""
 
     linger: float = 30.0
-    """How long a filter is still asked for when nobody has it any more: most who leave come back."""
+    """How long a filter is asked for after its last subscriber has left: most subscribers come back."""
     recover: float = 60.0
-    """How long a union that was too large must have been small before it takes the place of everything."""
+    """How long a union that was too large must have been small before it replaces everything."""
 
 
 class FilterUnion:
-    """The union of all filters that someone has, or had within `linger` seconds; computed again, never counted.
+    """The union of all filters that subscribers have, or had within the last `linger` seconds.
+
+    It is computed from the filters each time, and no prefix is counted up and down.
 
     A union of more than `most_entries` prefixes, or `most_bytes`, becomes everything, until one of half of that has
     held for `recover` seconds.
@@ -35,26 +37,26 @@ class FilterUnion:
 
     def __init__(self, times: UnionTimes, *, most_entries: int = MAX_ENTRIES, most_bytes: int = MAX_BYTES) -> None:
         self.wanted = NOTHING
-        """The union."""
+        """The filter to ask for: the union, or everything."""
         self._times = times
         self._most = most_entries, most_bytes
         self._had: dict[TopicFilter, float] = {}
-        """Filter -> when someone last had it."""
+        """Filter -> when a subscriber last had it."""
         self._of: frozenset[TopicFilter] = frozenset()
-        """What `_union` is of."""
+        """The filters of which `_union` is the union."""
         self._union = NOTHING
         self._share = 0.0
-        """How much of the bounds it takes."""
+        """The share of the bounds that it takes; above 1 it is too large."""
         self._everything = False
         """Whether it was too large."""
         self._small_since: float | None = None
 
     def asked(self, topics: TopicFilter, now: float) -> None:
-        """Someone asks for history of these topics: a reader that is sent nothing by itself asks again and again."""
+        """A reader asks for history of these topics; one that pulls asks again and again, and is no subscriber."""
         self._had[topics] = now
 
     def update(self, living: Iterable[TopicFilter], now: float) -> None:
-        """These are the filters that someone has now."""
+        """Set the filters that subscribers have now."""
         for each in living:
             self._had[each] = now
         for each in [each for each, had in self._had.items() if now - had > self._times.linger]:
@@ -71,7 +73,7 @@ class FilterUnion:
         self._judge(now)
 
     def _share_of(self, filters: Iterable[TopicFilter]) -> float:
-        """How much of the bounds they take, one prefix of several counted once; counted until it is too much."""
+        """The share of the bounds that they take; a common prefix counts once. Stops counting above 1."""
         prefixes, size = set[bytes](), 0
         for each in filters:
             fresh = [prefix for prefix, _ in each if prefix not in prefixes]
@@ -94,7 +96,7 @@ class FilterUnion:
 
 
 def _union(filters: Iterable[TopicFilter]) -> TopicFilter:
-    """As `TopicFilter.union`, of many: a prefix is decided by all filters at once."""
+    """`TopicFilter.union` of many filters, where each prefix is decided by all filters at once."""
     merged, prefixes = MergedFilters(), set[bytes]()
     for number, each in enumerate(filters):
         merged.put(number, each)

@@ -51,7 +51,7 @@ def opening(position: Position, incarnation: int, state: SegmentState) -> dict[s
 
 
 class BatchMeta(Protocol):
-    """What a batch says of itself, as `Meta` and the client's `Data` have it."""
+    """The metadata of a batch, with the fields of `Meta` and of the client's `Data`."""
 
     @property
     def trace(self) -> bytes | None:
@@ -77,14 +77,14 @@ class BatchMeta(Protocol):
 
 
 class BatchEncoder:
-    """Makes the JSON of a stream's batches; `encoding`: that of the stream's payloads."""
+    """Makes the JSON of batches of a stream whose payloads have this `encoding`."""
 
     def __init__(self, encoding: str) -> None:
         self._decode = None if encoding in ("arrow", "bytes") else decoder(encoding)
         self._split = decoder("bytes") if encoding == "bytes" else None
 
     def fields(self, topic: bytes, meta: BatchMeta | None, payload: bytes, count: int) -> dict[str, Any]:
-        """Topic, optional fields and records of a batch; `count`: what its payload says of itself."""
+        """Topic, optional fields and records of a batch; `count` is the number of records that it says it has."""
         shown: dict[str, Any] = _text("topic", topic)
         if meta is not None:
             shown |= _readable(_meta(meta))
@@ -111,7 +111,7 @@ class BatchEncoder:
 
 
 class EventEncoder:
-    """Encodes the events of a stream for HTTP clients; `encoding`: that of the stream's payloads."""
+    """Encodes the events of a stream whose payloads have this `encoding` for HTTP clients."""
 
     def __init__(self, encoding: str) -> None:
         self._batches = BatchEncoder(encoding)

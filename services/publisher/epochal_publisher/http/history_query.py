@@ -1,4 +1,4 @@
-"""Reads the requests of HTTP clients for events and web-hooks, and names all problems at once.
+"""Reads the requests of HTTP clients for events and web-hooks, and reports all problems of a request at once.
 
 Separate from the routes because a client can make the same mistakes in a query, a header and a body.
 """
@@ -37,7 +37,7 @@ _PACKED = frozenset((Form.MSGPACK, "application/x-msgpack", "application/vnd.msg
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a GET of events asks for; `wait` in seconds."""
+    """The parameters of a GET of events; `wait` is in seconds."""
 
     since: StartPlace
     resumes: bool

@@ -26,7 +26,7 @@ _PLACE = r"^(start|now|([0-9]{1,18}\.)?(-1|[0-9]{1,18}))$"
 
 
 def described(description: str, required: str = "", **properties: Shape) -> Shape:
-    """An object, all of whose properties are there unless `required` names those that are."""
+    """An object with required properties: those that `required` names, or all if it is empty."""
     return {
         "type": "object",
         "description": description,
@@ -54,7 +54,7 @@ BATCH_FIELDS: dict[str, Shape] = {
     "payload": {"type": "string", "contentEncoding": "base64"},
     "count": _INT,
 }
-"""What is said of a batch; which of these it has depends on it."""
+"""The fields of a batch, of which each batch has some."""
 PROBLEM_FIELDS: dict[str, Shape] = {
     "type": _TEXT, "title": _TEXT, "status": _INT, "detail": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"},
     "problems": {"type": "array", "items": _OBJECT},

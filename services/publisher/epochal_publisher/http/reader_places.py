@@ -1,7 +1,4 @@
-"""The places of readers over HTTP: how many are answered at once, shared out by their addresses.
-
-Separate from the answers because it knows only who has a place, and since when.
-"""
+"""The places of readers over HTTP: how many are answered at once, divided among their addresses."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +11,7 @@ from epochal.service.errors import Overloaded
 
 
 class TooManyOfAddress(Overloaded):
-    """One address has as many places as one may have."""
+    """An address has as many places as it may have."""
 
     code = "too_many_readers"
 
@@ -26,7 +23,7 @@ class GaveWay(Overloaded):
 
 
 class Place:
-    """The place of one reader. `begun`: its answer, once a part of it was sent."""
+    """The place of one reader. `begun` is its response once a part of that was sent."""
 
     def __init__(self, address: str, scope: asyncio.Timeout) -> None:
         self.address = address
@@ -34,7 +31,7 @@ class Place:
         self._scope = scope
 
     def give_way(self) -> None:
-        """End what the reader's task does within its place."""
+        """End the reader's task in this place."""
         self._scope.reschedule(asyncio.get_running_loop().time())
 
 
@@ -42,8 +39,8 @@ class ReaderPlaces:
     """At most `most` places.
 
     If all are taken, a reader of an address that has at least two fewer than another gets one of that other's: the one
-    that was taken last. So one address has them all while nobody else asks, and an equal share otherwise.
-    `most_of_address`: that one address can have at all, None for no such bound.
+    that was taken last. So an address can have all places while no other asks, and has an equal share otherwise.
+    `most_of_address` is the most that one address can have; None is no bound.
     """
 
     def __init__(self, most: int, setting: str, most_of_address: int | None = None) -> None:
@@ -54,12 +51,12 @@ class ReaderPlaces:
         self._by_address: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many are taken."""
+        """How many places are taken."""
         return len(self._places)
 
     @asynccontextmanager
     async def take(self, address: str) -> AsyncIterator[Place]:
-        """Have a place while the context is entered.
+        """Take a place while the context is entered.
 
         Raises `Overloaded`, `TooManyOfAddress`, and `GaveWay` when another gets it.
         """
@@ -85,7 +82,7 @@ class ReaderPlaces:
             raise gave_way from None
 
     def end_all(self) -> None:
-        """Everyone gives way: the process ends."""
+        """Take all places away, because the process ends."""
         for place in self._places:
             place.give_way()
 

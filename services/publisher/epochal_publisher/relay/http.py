@@ -16,13 +16,13 @@ from epochal_publisher.relay.epochs.answers import EpochReaders
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 
 _READABLE = r"/v1/epochs|/v1/openapi\.json"
-"""What pages of other sites may read where a setting allows them."""
+"""The paths that web pages of allowed origins may read."""
 _DRAIN = 0.5
-"""Seconds; requests that wait are ended at once."""
+"""Seconds for answers under way at the end; requests that wait are ended at once."""
 
 
 class RelayHttp:
-    """Listens on a port while entered; `ready`: whether the relay serves. Raises `ConfigError` if it cannot."""
+    """Listens on a port while entered; `ready` says whether the relay serves. Entering raises `ConfigError`."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class RelayHttp:
         self._telemetry = telemetry
         self._ready = ready
         self.readers: EpochReaders | None = None
-        """Who answers for epochs; None until it is known what the stream declares."""
+        """What answers requests for epochs; None until the stream's manifest is known."""
         self.port = port
-        """The one that it listens on, once entered."""
+        """The port that it listens on, once entered."""
         self._listener = Listener(
             settings, telemetry, errors.answer,
             drain=_DRAIN, readable_by=CorsOrigins(settings.cors_origins, _READABLE),

@@ -1,6 +1,6 @@
-"""How a relay finds itself: its readers of whole epochs are subscribers of its own.
+"""How a relay finds itself: its readers of whole epochs subscribe to the relay, as any other reader.
 
-So each rule of who is welcomed when, and of what is had from memory, is there once.
+So the rules of joining and of history from memory are implemented once.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from epochal.client.options import NOTHING, Expected
 
 
 class OwnDirectory(Directory):
-    """A directory that leads to this relay; what is declared of the stream is what `known` has found."""
+    """A directory that leads to this relay; the stream's manifest and segments are those of `known`."""
 
     def __init__(self, known: Directory, addresses: Mapping[str, str]) -> None:
         super().__init__(known.catalog, known.qualified, wait=0.0)
@@ -20,17 +20,17 @@ class OwnDirectory(Directory):
 
     @property
     def info(self) -> StreamInfo:
-        """What is known of the stream."""
+        """The stream as it was last looked up."""
         return self._known.info
 
     async def look_up(self, expected: Expected = NOTHING) -> StreamInfo:
-        """What is known; the relay asks by itself whether the stream is still there."""
+        """The same as `info`, without a look-up: the relay itself checks whether the stream is still there."""
         return self._known.info
 
     async def current(self) -> StreamInfo:
-        """What is known."""
+        """The same as `info`."""
         return self._known.info
 
     async def addresses(self, segment: str, *sockets: str) -> list[str]:
-        """Those of this relay, for every segment."""
+        """The addresses of this relay, which are the same for every segment."""
         return [self._addresses[socket] for socket in sockets]

@@ -1,7 +1,7 @@
 """The relay's process: two sockets for subscribers, and for each segment one connection upstream.
 
-The machines decide; this module says when they run, and carries out their effects in order. Nothing is kept on disk,
-and nothing of a run outlives the process: its subscribers join again and ask the origin for what they miss (F13).
+The machines decide; this module runs them and carries out their effects in order. Nothing is kept on disk, and no run
+outlives the process: its subscribers join again and ask the publisher for what they missed (F13).
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from epochal.client.catalog.routes import Routes
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
+from epochal.protocol.epochs.reader import Since
 from epochal.protocol.publisher.effects import SendAnswers
 from epochal.protocol.publisher.views import ViewMemory
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
@@ -25,7 +26,6 @@ from epochal.protocol.wire import encode
 from epochal.service.errors import Overloaded
 from epochal.transport.sockets import Socket
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.source import OpenSubscription
 from epochal_publisher.relay.segment import HostedRelaySegment, ServedRun
 from epochal_publisher.relay.settings import RelaySettings
@@ -37,18 +37,18 @@ from epochal_publisher.sockets.router import Requests, Router
 logger = logging.getLogger("epochal.relay")
 
 _MAX_SOCKETS = 65_535
-"""Of this process, as many as the library takes. A watched socket counts as three. Each segment has two upstream, and
-two for each filter that is read over HTTP; each request that is passed on has one."""
+"""ZeroMQ sockets of this process: as many as the library allows. A watched socket counts as three. Each segment has two
+upstream, and two for each filter that is read over HTTP; each forwarded request has one."""
 
 
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that listen everywhere, and the one that leads there from this machine."""
+"""Addresses that listen on all interfaces, each with the address to connect to on this machine."""
 
 
 class RelayProcess:
     """Binds its sockets at once, and serves subscribers after `serve`.
 
-    `over` is set when no retry can help: the stream is gone, or what is upstream cannot be followed.
+    `over` is set when no retry can help: the stream is gone, or upstream cannot be followed.
     """
 
     def __init__(self, settings: RelaySettings) -> None:
@@ -61,7 +61,7 @@ class RelayProcess:
         """Called when `ready` has changed."""
         self.discarded = BlockedPeers(settings.max_discarded, settings.discard_ttl)
         self._runs: dict[str, ServedRun] = {}
-        """What is served, by segment; none where nothing has come yet."""
+        """The run that is served, by segment; segments of which nothing has come yet are not in it."""
         self._carrying_out = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.max_sockets = _MAX_SOCKETS
@@ -85,7 +85,7 @@ class RelayProcess:
         return f"tcp://{f'[{host}]' if ':' in host else host}:{port or '*'}"
 
     def listen(self, buffer_bytes: int) -> None:
-        """Let subscribers connect, for each of which about `buffer_bytes` are held. Raises `Unavailable`."""
+        """Let subscribers connect, with buffers of about `buffer_bytes` for each. Raises `Unavailable`."""
         try:
             self._events.listen(self._address(self.settings.events_port), buffer_bytes)
         except zmq.ZMQError as error:
@@ -104,7 +104,7 @@ class RelayProcess:
 
     @property
     def own_addresses(self) -> dict[str, str]:
-        """The same for this process itself; what clients are given may lead nowhere from here."""
+        """The same for connections from this process, because the clients' addresses may not work from here."""
         host = _HERE.get(self.settings.host, self.settings.host)
         return self._addresses_at(f"[{host}]" if ":" in host else host)
 
@@ -152,7 +152,7 @@ class RelayProcess:
             self.over.set_result(error)
 
     def subscriptions(self, directory: Directory) -> OpenSubscription:
-        """How readers of whole epochs subscribe: to this relay, as any other reader."""
+        """How readers of whole epochs subscribe to this relay, as any other reader does."""
 
         def opened(topics: Sequence[bytes] | None, reject: Sequence[bytes], since: Since | None) -> Subscription:
             if self._most_subscribers >= self.settings.capacity:
@@ -179,13 +179,13 @@ class RelayProcess:
                 asked = 0 if isinstance(message, m.Filter) else message.request
                 self._requests.send(peer, (m.Refused(asked, error.code, str(error)),))
             case m.Credit():
-                for hosted in self.segments.values():  # it names a request, which only one segment knows
+                for hosted in self.segments.values():  # credit names a request, which only one segment has
                     hosted.machine.receive(peer, message, now)
             case _:
                 raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")
 
     def _refuse_join(self, nonce: bytes) -> None:
-        """A subscription id without a hello: it may be of a run that has ended meanwhile, so it may try again."""
+        """Refuse a subscription id without a hello. It may be of a run that has ended, so the peer may try again."""
         refused = m.Refused(0, RelayEnded.code, "this subscription id is of no hello to what this relay serves now")
         self._events.send(encode(refused, prefix=b"P" + nonce))
 
@@ -194,7 +194,7 @@ class RelayProcess:
     def flush(self) -> None:
         """Carry out what the machines have decided, in their order."""
         if self._carrying_out:
-            return  # it goes on there, after what is carried out now
+            return  # the call that is under way carries these out next
         self._carrying_out = True
         try:
             while any(self._carry_out_all(hosted) for hosted in self.segments.values()):
@@ -234,7 +234,7 @@ class RelayProcess:
     # ---- the end ----
 
     def drain(self, why: str) -> None:
-        """Serve nobody any more; all subscribers are notified, and go elsewhere."""
+        """Stop serving: notify all subscribers, which join elsewhere."""
         self.draining = True
         for hosted in self.segments.values():
             hosted.machine.end(why)
@@ -253,13 +253,13 @@ class RelayProcess:
 
     @property
     def _most_subscribers(self) -> int:
-        """Of one segment, the readers of whole epochs counted by their filters."""
+        """The subscribers of the segment that has most; readers of whole epochs count once for each filter."""
         return max((len(served.server.subscriptions) for served in self._runs.values()), default=0)
 
     def report(self, shared: int = 0) -> RelayReport:
-        """How the relay is now: of several segments, the one that has most subscribers, and the one that lags most.
+        """The state of the relay: the load of the segment with most subscribers, the lag of the one that lags most.
 
-        `shared`: how many readers of whole epochs there are more than subscriptions of theirs.
+        `shared` is the number of readers of whole epochs that share a subscription with another one.
         """
         now, hosted, runs = monotonic(), self.segments.values(), self._runs.values()
         lags = [each.lag(now) for each in hosted]
@@ -274,7 +274,7 @@ class RelayProcess:
 
 
 def _shown(filters: Sequence[TopicFilter]) -> str:
-    """What is asked for upstream, for people: empty for everything."""
+    """The topics that are asked for upstream, as text for people; empty for everything."""
     wanted = filters[0].union(*filters[1:]) if filters else EVERYTHING
     if wanted == EVERYTHING:
         return ""

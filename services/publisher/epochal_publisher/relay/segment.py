@@ -1,6 +1,6 @@
-"""One segment as a relay has it: its machine, the connection that it follows, and those that pass requests on.
+"""One segment of a relay: the shell of its machine, with the connection upstream and those of forwarded requests.
 
-Separate from the process, which owns the sockets that subscribers connect to. Nothing is decided here.
+The process owns the sockets that subscribers connect to.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ logger = logging.getLogger("epochal.relay")
 
 
 class ServedRun:
-    """A run with the counters of its segment, as the sockets need it."""
+    """A run with the counters of its segment."""
 
     def __init__(self, run: Run, counters: SegmentCounters) -> None:
         self.run = run
@@ -79,7 +79,7 @@ class HostedRelaySegment:
         self.runs = 0
         """Runs that have begun."""
         self.received_bytes = 0
-        """Bytes of batches that came from upstream."""
+        """Bytes of batches received from upstream."""
         self._flush = flush
         self._failed = failed
         self._link = SegmentReader(self, segment, From.LIVE)
@@ -97,7 +97,7 @@ class HostedRelaySegment:
 
     @property
     def topics(self) -> TopicFilter | None:
-        """What is wanted."""
+        """The topics to ask for upstream."""
         return self.machine.wanted
 
     def take_reports(self, segment: str, reports: Sequence[FollowerReport]) -> None:
@@ -111,8 +111,8 @@ class HostedRelaySegment:
         self._flush()
 
     def down(self, segment: str, reason: str) -> None:
-        """A connection is lost, maybe before it was live, or could not be made (F16)."""
-        if not self._down:  # once for all attempts
+        """A connection is lost, perhaps before it was live, or could not be made (F16)."""
+        if not self._down:  # logged once for all attempts
             self._down = True
             logger.warning("segment %s: the connection upstream is lost: %s", segment, reason)
         self.machine.lost()
@@ -129,16 +129,16 @@ class HostedRelaySegment:
         return self.machine.position
 
     def fail(self, error: EpochalError) -> None:
-        """No retry can help."""
+        """Following has failed with an error that no retry can mend."""
         self._failed(error)
 
     @property
     def live(self) -> bool:
-        """Whether all that upstream has said by now was passed on."""
+        """Whether all events that upstream has sent by now were published."""
         return self.machine.alive and self._link.live
 
     def lag(self, now: float) -> float | None:
-        """Seconds since all that upstream had said was passed on; None before it was once."""
+        """Seconds since all events of upstream were published; None before that was so once."""
         if self.live:
             self._caught_up = now
         return None if self._caught_up is None else now - self._caught_up
@@ -157,11 +157,11 @@ class HostedRelaySegment:
         return self._served
 
     def want(self, topics: TopicFilter, *, widens: bool) -> None:
-        """Have other topics sent from upstream."""
+        """Ask upstream for other topics."""
         self._link.want(topics, widens=widens)
 
     def forward(self, effect: Forward) -> None:
-        """Pass a request on, on its own connection."""
+        """Forward a request on its own connection."""
         socket = self._forwarded_requests.get(effect.number)
         if socket is None:
             address = self._link.requests_address
@@ -198,12 +198,12 @@ class HostedRelaySegment:
         self._flush()
 
     def hang_up(self, number: int) -> None:
-        """Close the connection of a request that is over."""
+        """Close the connection of a forwarded request that has ended."""
         socket = self._forwarded_requests.pop(number, None)
         if socket is not None:
             socket.close()
 
     def close(self) -> None:
-        """Close all connections that pass requests on."""
+        """Close the connections of all forwarded requests."""
         for number in list(self._forwarded_requests):
             self.hang_up(number)

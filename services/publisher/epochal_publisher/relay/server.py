@@ -1,6 +1,6 @@
 """A relay from start to stop.
 
-Only this module connects the parts: the process with its sockets, its HTTP side, the catalog.
+This module connects the parts: the process with its sockets, its HTTP side, and the catalog.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class _Service:
         return EXIT_FAILED
 
     def _error(self, serving: "asyncio.Task[None]") -> EpochalError | None:
-        """Why the relay cannot go on, if it cannot."""
+        """The error that has ended the relay, if there is one."""
         if self._relay.over.done():
             return self._relay.over.result()
         failed = serving.exception() if serving.done() else None
@@ -107,7 +107,7 @@ class _Service:
         return self._relay.report(0 if readers is None else readers.shared)
 
     async def _leave(self, why: str, tasks: "list[asyncio.Task[Any]]") -> None:
-        """First nobody is sent here any more, then all who are here are notified."""
+        """Report that the relay drains, so that no new subscriber is sent here; then notify those that are here."""
         self._relay.draining = True
         await ended(tasks)
         if self._lease is not None:

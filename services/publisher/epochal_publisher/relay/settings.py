@@ -24,11 +24,11 @@ class RelaySettings(RelayHttpSettings):
     catalog: CatalogUrl = ""
     """The URL of the catalog; empty for EPOCHAL_CATALOG."""
     stream: str = Field(pattern=r"^[^/]+/[^/]+$")
-    """`namespace/name` of the one stream that this process passes on."""
+    """`namespace/name` of the one stream that this process relays."""
     name: str = "relay"
     """The relay's name, by which subscribers ask for it; several processes may share it."""
     id: str = Field(default="", validate_default=True)
-    """Of this process; in a cluster the pod's name. Relays recognise by it that they would follow themselves."""
+    """The id of this process; in a cluster the pod's name. By this id a relay sees that it would follow itself."""
     upstream: str = "direct"
     """`direct` follows the publishers, any other name the relays of that name."""
     advertise: str = ""
@@ -39,9 +39,9 @@ class RelaySettings(RelayHttpSettings):
     capacity: int = Field(default=1000, ge=1)
     """Subscribers of a segment at most; further ones are sent on to other relays, or to the publisher."""
     buffer_bytes: int = Field(default=64 * 2**20, ge=2**20)
-    """Of events of all segments, for subscribers that come back or have missed some; publishers have what is older."""
+    """Bytes of events of all segments, for subscribers that come back or missed some; publishers have older events."""
     max_passed_on: int = Field(default=64, ge=1, le=1024)
-    """Requests for history that are passed on at once for each segment; each is a connection upstream."""
+    """Requests for history that are forwarded at once for each segment; each is a connection upstream."""
     max_channels: int = Field(default=MAX_CHANNELS, ge=1, le=1024)
     """Filters of a segment that get a channel of their own; later ones share one that carries more (F12)."""
     filter_linger: float = Field(default=30.0, ge=0.0, le=3600.0)
@@ -70,13 +70,13 @@ class RelaySettings(RelayHttpSettings):
 
     @property
     def via(self) -> Via:
-        """Which way events come to this relay: never through itself."""
+        """How this relay looks for its upstream, which is never itself."""
         if self.upstream == "direct":
             return Via("direct")
         return Via("relay", self.upstream, exclude=frozenset((self.id,)))
 
     def of_segment(self, segments: int) -> RelayLimits:
-        """The limits at each of so many segments."""
+        """The limits of one segment, where the relay has so many."""
         return RelayLimits(
             capacity=self.capacity,
             memory=self.buffer_bytes // segments,
@@ -86,7 +86,7 @@ class RelaySettings(RelayHttpSettings):
         )
 
     def known_hosts(self) -> tuple[str, ...]:
-        """The names of `hosts`, and the one that clients get."""
+        """The names of `hosts`, with the name that clients get."""
         return (*self.hosts, self.advertise) if self.advertise else self.hosts
 
     @field_validator("id")

@@ -1,4 +1,4 @@
-"""The relay's metrics, in a registry of its own; plain numbers that are read only when someone collects them."""
+"""The relay's metrics, in a registry of its own; the numbers are read only when metrics are collected."""
 
 from collections.abc import Callable, Iterable
 from time import monotonic

@@ -1,1 +1,1 @@
-"""Whole epochs over HTTP: all segments merged, one epoch after the other, for clients without ZeroMQ."""
+"""Whole epochs over HTTP: all segments merged, one epoch after another, for clients without ZeroMQ."""

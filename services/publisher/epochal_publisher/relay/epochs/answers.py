@@ -1,6 +1,6 @@
 """`GET /v1/epochs`: whole epochs as JSON lines with long polls, and as server-sent events.
 
-Each answer waits for its own reader alone: what is written is at most some pieces ahead of him. Sources: rules
+A slow reader holds up only its own answer: at most a few pieces are written ahead of what it has read. Sources: rules
 E15-E18, F18; Q5, Q7.
 """
 
@@ -29,12 +29,12 @@ from epochal_publisher.relay.epochs.source import OpenSubscription
 _STILL_HERE = b": still here\n\n"
 _NO_STORE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _LOOK = 1.0
-"""Seconds that server-sent events wait for the first outcome of history, so that an error can be a status."""
+"""Server-sent events wait so many seconds for the first outcome of history, so that an error can still be a status."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What the stream declares."""
+    """What the stream's manifest says of payloads and times."""
 
     encoding: str
     shape: TimeShape
@@ -55,11 +55,11 @@ class EpochReaders:
 
     @property
     def shared(self) -> int:
-        """How many answers are under way beyond one for each subscription, which the relay knows as a subscriber."""
+        """How many answers have no subscription of their own: the relay counts each subscription as a subscriber."""
         return len(self.places) - len(self.feeds) - len(self.catch_ups)
 
     async def close(self) -> None:
-        """End all waits; what is being written is still written."""
+        """End all waits. Outcomes that are being written are written to their end."""
         self.catch_ups.end_all()
         await self.feeds.close()
 
@@ -77,7 +77,7 @@ class EpochReaders:
             self.feeds.check_open()
             if one.begun is None:
                 raise
-            if question.form is not Form.SERVER_SENT:  # else it ends there, and the client connects again
+            if question.form is not Form.SERVER_SENT:  # server-sent events just end, and the client connects again
                 request.protocol.cut("max_readers")  # type: ignore[attr-defined]  # a part of a body is no answer
             return one.begun
 
@@ -87,7 +87,7 @@ class _Overtaken(Exception):
 
 
 class _Answer:
-    """One answer. `begun`: once a part of it was sent."""
+    """One answer. `begun` is its response once a part of that was sent."""
 
     def __init__(self, request: web.Request, question: Question, settings: RelayHttpSettings, sending: Sending) -> None:
         self.begun: web.StreamResponse | None = None
@@ -97,17 +97,17 @@ class _Answer:
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._frontier: tuple[Time, ...] | None = None
-        """The one that the reader of server-sent events was told last."""
+        """The frontier that was sent last, in server-sent events."""
         self._written = self._clock()
 
     async def of(self, session: Session) -> web.StreamResponse:
-        """Answer with what the session is given."""
+        """Answer with the outcomes of the session."""
         lines = self._question.form is Form.LINES
         outcomes = await (self._gathered(session) if lines else self._first(session))
         if session.over and not outcomes and isinstance(self._question.since, Cursor):
             return web.Response(status=204)  # so a browser does not connect again
         response = self.begun = web.StreamResponse(headers={"Content-Type": self._question.form, **_NO_STORE})
-        with suppress(ConnectionError):  # it left, or was disconnected because it did not read
+        with suppress(ConnectionError):  # the reader left, or was disconnected because it did not read
             await response.prepare(self._request)
             if lines:
                 last = encoding.complete if session.over else encoding.frontier
@@ -120,7 +120,7 @@ class _Answer:
         return response
 
     async def _gathered(self, session: Session) -> list[Outcome]:
-        """What there is, up to a bound; waits for the first outcome, and for history."""
+        """The outcomes that there are, up to a bound; waits for the first of them, and for history."""
         until = self._clock() + self._question.wait
         patience = max(until, self._clock() + self._settings.join_timeout)
         outcomes, size = list[Outcome](), 0
@@ -134,7 +134,7 @@ class _Answer:
             except EpochalError:
                 if not outcomes:
                     raise
-                break  # the next request gets it
+                break  # the next request gets the error
             if outcome is not None:
                 outcomes.append(outcome)
                 size += outcome.size
@@ -143,19 +143,19 @@ class _Answer:
         return outcomes
 
     async def _first(self, session: Session) -> list[Outcome]:
-        """The first outcome of history, if it comes soon: what is wrong with history can be a status then."""
+        """The first outcome of history, if it comes soon: an error of history can be a status then."""
         outcome = await session.next(_LOOK if session.alone else 0)
         return [] if outcome is None else [outcome]
 
     async def _follow(self, response: web.StreamResponse, session: Session, outcomes: Sequence[Outcome]) -> None:
-        """Send what comes until the stream is complete, or something ends it."""
+        """Send outcomes as they come, until the stream is complete or an error ends the answer."""
         await response.write(b"retry: 1000\n\n")
         try:
             for outcome in outcomes:
                 await self._send(response, session, outcome)
             while not session.over:
                 heartbeat = self._written + self._settings.sse_heartbeat
-                begins = self._frontier is None and not session.alone  # he needs an id, should he be lost
+                begins = self._frontier is None and not session.alone  # it needs an id, in case its connection breaks
                 new = await session.next(0 if begins else heartbeat - self._clock())
                 if new is not None:
                     await self._send(response, session, new)
@@ -170,7 +170,7 @@ class _Answer:
                     await _write(response, event)
 
     async def _quiet(self, response: web.StreamResponse, session: Session, heartbeat: float) -> None:
-        """There is nothing to hand out: say how far the stream is, if that is new."""
+        """Send the frontier if it has moved; there is no outcome now."""
         if not session.alone and session.cursor.frontier != self._frontier:
             await self._send(response, session, encoding.frontier(session.cursor))
             self._frontier = session.cursor.frontier
@@ -181,17 +181,17 @@ class _Answer:
     async def _send(self, response: web.StreamResponse, session: Session, outcome: Outcome) -> None:
         with self._counted(session, [outcome]):
             for number, event in enumerate(outcome.events()):
-                if number and session.overtaken:  # else one who reads slowly would keep what the ring has dropped
+                if number and session.overtaken:  # else a slow reader would keep in memory what the ring has dropped
                     raise _Overtaken
                 await _write(response, event)
         self._written = self._clock()
 
     def _counted(self, session: Session, outcomes: Sequence[Outcome]) -> AbstractContextManager[None]:
-        """While `outcomes` are sent. Those of a subscription of his own are counted with that."""
+        """Count `outcomes` while they are sent. A subscription of the reader's own counts its outcomes itself."""
         return self._sending.to_reader(() if session.alone else outcomes, self._cut)
 
     def _cut(self) -> None:
-        """End the connection: what he is sent is needed for newer epochs."""
+        """End the connection: the memory of what is being sent to it is needed for newer epochs."""
         self._request.protocol.cut("ring_bytes")  # type: ignore[attr-defined]
 
 

@@ -1,6 +1,6 @@
 """Whole epochs as they are sent to HTTP clients: as JSON lines or server-sent events.
 
-Separate from the routes because an outcome is encoded once for all readers, whichever form they want.
+An outcome is encoded once for all readers, whichever form they want.
 """
 
 import json
@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, Self
 
 from epochal.client.subscriber.values import Data, Epoch, EpochAborted, Gap
+from epochal.protocol.epochs.ring import MOST_ID, text_of
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.times import Time, to_json
 from epochal_publisher.http.event_encoding import BatchEncoder, to_line
-from epochal_publisher.relay.epochs.ring import MOST_ID, text_of
 
 PART = 2**20
 """Bytes of JSON above which an epoch is sent in parts; a batch that is larger is a part of its own."""
@@ -26,7 +26,7 @@ Piece = bytes | memoryview
 
 
 class Kind(StrEnum):
-    """What an object says, its field `kind`: all that there are."""
+    """The field `kind` of a JSON object."""
 
     EPOCH = "epoch"
     PART = "part"
@@ -35,14 +35,14 @@ class Kind(StrEnum):
     FRONTIER = "frontier"
     COMPLETE = "complete"
     REFUSED = "refused"
-    """Only in server-sent events: where an answer as JSON lines cannot go on, the status of the next one says why."""
+    """Only in server-sent events. Where an answer as JSON lines cannot continue, the status of the next says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Something that readers are given: JSON objects, all but the last of kind `part`, and the cursor after it.
+    """One outcome as JSON objects, all but the last of kind `part`, with the cursor after it.
 
-    The parts have no id: one who lost his connection between them has none of the epoch (F18).
+    Parts have no id, so a reader that loses its connection between them gets the whole epoch again (F18).
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class Outcome:
 
     @classmethod
     def behind(cls, kind: Kind, bodies: tuple[bytes, ...], after: Cursor) -> Self:
-        """An outcome with the cursor after it as its id; one that is too long is none, and the last body says so."""
+        """An outcome whose id is the cursor after it. A cursor that is too long is no id, and the last body says so."""
         text = text_of(after)
         if len(text) <= MOST_ID:
             return cls(kind, bodies, text)
@@ -81,7 +81,7 @@ class Outcome:
 
 
 def pieces(head: bytes, body: Piece, tail: bytes) -> Iterator[Piece]:
-    """These one after the other, in pieces; a large body is not copied, because all readers are sent the same one."""
+    """Head, body and tail in pieces. A large body is not copied, because all readers are sent the same one."""
     if len(body) <= PIECE:
         yield b"".join((head, body, tail))
         return
@@ -93,23 +93,23 @@ def pieces(head: bytes, body: Piece, tail: bytes) -> Iterator[Piece]:
 
 
 def frontier(cursor: Cursor) -> Outcome:
-    """How far the stream is complete."""
+    """The frontier of the stream as an outcome."""
     body = to_line({"kind": Kind.FRONTIER, "frontier": _times(cursor.frontier)})
     return Outcome.behind(Kind.FRONTIER, (body,), cursor)
 
 
 def complete(cursor: Cursor) -> Outcome:
-    """The stream is complete: nothing follows."""
+    """The outcome that ends a complete stream."""
     return Outcome.behind(Kind.COMPLETE, (to_line({"kind": Kind.COMPLETE}),), cursor)
 
 
 def refused(problem: Mapping[str, Any]) -> Outcome:
-    """Nothing follows, and a problem document says why."""
+    """The outcome that ends an answer with an error, as a problem document."""
     return Outcome(Kind.REFUSED, (to_line({"kind": Kind.REFUSED, **problem}),))
 
 
 class EpochEncoder:
-    """Encodes what subscriptions of a stream hand out; `encoding`: that of the stream's payloads."""
+    """Encodes the items of subscriptions to a stream whose payloads have this `encoding`."""
 
     def __init__(self, encoding: str) -> None:
         self._batches = BatchEncoder(encoding)
@@ -139,7 +139,7 @@ class EpochEncoder:
 
 
 def _parted(batches: Iterable[bytes]) -> list[list[bytes]]:
-    """Batches in their order, in lists of at most `PART` bytes; at least one list."""
+    """Batches in their order, in lists of at most `PART` bytes each; at least one list."""
     lists: list[list[bytes]] = [[]]
     size = 0
     for batch in batches:

@@ -10,13 +10,13 @@ from epochal_publisher.http.reader_places import TooManyOfAddress
 
 
 class RequestTooLarge(InvalidRequest):
-    """A filter or a cursor that is larger than one may be."""
+    """The filter or the cursor of a request is too large."""
 
     code = "request_too_large"
 
 
 class TooManyFilters(Overloaded):
-    """One address reads as many different filters as one may."""
+    """One address reads as many different filters as it may."""
 
     code = "too_many_filters"
 

@@ -1,4 +1,4 @@
-"""The subscriptions that readers share: one for each filter, while somebody reads it and a while longer.
+"""The subscriptions that readers share: one for each filter, while it has readers and for some time afterwards.
 
 Separate from the answers because feeds outlive them.
 """
@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from epochal.errors import EpochalError, TimedOut, Unavailable
+from epochal.protocol.epochs.reader import Since
+from epochal.protocol.epochs.ring import EpochRing, EpochRings
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal.transport.shutdown import ended
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
 from epochal_publisher.relay.epochs.errors import TooManyFilters
 from epochal_publisher.relay.epochs.memory import SubscriptionMemory
-from epochal_publisher.relay.epochs.reader import Since
-from epochal_publisher.relay.epochs.ring import Ring, Rings
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.epochs.source import OpenSubscription, Source
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("epochal.relay")
 
 @asynccontextmanager
 async def in_time(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimedOut` if the stream's segments do not answer in time."""
+    """Raise `TimedOut` if the segments of the stream do not answer within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -35,30 +35,30 @@ async def in_time(seconds: float) -> AsyncIterator[None]:
 
 
 class Feed:
-    """What is handed out for one filter from now on, in a ring; `run` is a task."""
+    """The outcomes of one filter from now on, in a ring that a task fills."""
 
     def __init__(self, feeds: "Feeds", topics: TopicFilter) -> None:
         self.topics = topics
         self.readers: Counter[str] = Counter()
-        """Its answers under way, by address; of no address zero."""
+        """How many answers each address has under way; addresses with none are not in it."""
         self.last_reader = ""
-        """The address whose answer ended last."""
-        self.ring: Ring[Outcome] | None = None
+        """The address whose answer was the last one to end."""
+        self.ring: EpochRing[Outcome] | None = None
         """None until all segments have answered."""
         self.error: EpochalError | None = None
-        """Why nothing more comes."""
+        """Why the feed has ended."""
         self.task = asyncio.create_task(self._run(), name=f"feed {topics!r:.80}")
         self.ends: asyncio.TimerHandle | None = None
-        """While nobody reads it: when it ends."""
+        """The timer that ends the feed, while it has no readers."""
         self._feeds = feeds
         self._changed = asyncio.Event()
 
     def counts_for(self, address: str) -> bool:
-        """Whether it is one of the filters of `address`: which reads it, or did last where nobody reads it."""
+        """Whether `address` reads it, or was its last reader where it has none now."""
         return address in self.readers if self.readers else address == self.last_reader
 
-    async def begun(self) -> Ring[Outcome]:
-        """The ring, once there is one. Raises why there is none, `TimedOut` and `ShuttingDown`."""
+    async def begun(self) -> EpochRing[Outcome]:
+        """The ring, once there is one. Raises the feed's error, `TimedOut`, or `ShuttingDown`."""
         async with in_time(self._feeds.settings.join_timeout):
             while self.ring is None:
                 if self.error is not None:
@@ -68,7 +68,7 @@ class Feed:
         return self.ring
 
     async def news(self, seconds: float) -> None:
-        """Wait for anything new, for so long."""
+        """Wait for anything new, for at most so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -94,28 +94,29 @@ class Feed:
             self._feeds.failed(self)
         self.wake()
 
-    async def _follow(self, source: Source, ring: Ring[Outcome]) -> None:
+    async def _follow(self, source: Source, ring: EpochRing[Outcome]) -> None:
         rings = self._feeds.rings
         while not ring.complete:
-            fetched = await source.fetch(self._feeds.settings.frontier_interval)
-            moved = ring.moved(source.cursor())
-            while (gap := source.gap()) is not None:
-                rings.append(ring, gap, gap.size, ring.newest.cursor)
-                moved = True
-            if fetched:
+            await source.fetch(self._feeds.settings.frontier_interval)
+            gaps = list[Outcome]()
+            while source.has_gap:
+                gaps.append(source.gap())
+            new = rings.move(ring, source.cursor(), [(gap, gap.size) for gap in gaps])
+            if source.has_item:
                 outcome, after = await source.take()
                 rings.append(ring, outcome, outcome.size, after)
+                new = True
             ring.complete = source.complete
-            if fetched or moved or ring.complete:
+            if new or ring.complete:
                 self.wake()
 
 
 class Feeds:
-    """All feeds; `open_subscription` connects one to the stream."""
+    """All feeds of a relay; `open_subscription` subscribes to its stream."""
 
     def __init__(self, settings: RelayHttpSettings, encoding: str, open_subscription: OpenSubscription) -> None:
         self.settings = settings
-        self.rings = Rings[Outcome](settings.ring_bytes)
+        self.rings = EpochRings[Outcome](settings.ring_bytes)
         self.memory = SubscriptionMemory(
             settings.subscription_bytes,
             settings.max_feeds + settings.max_catch_ups,
@@ -134,12 +135,12 @@ class Feeds:
 
     @asynccontextmanager
     async def source(self, topics: TopicFilter, since: Since | None) -> AsyncIterator[Source]:
-        """A new subscription to `topics`, encoded as the stream is. Raises what is wrong with `since`."""
+        """A new subscription to `topics` from `since` on. Raises `CursorError` and others for a wrong `since`."""
         wanted, rejected = topics.prefixes
         subscription = self._open(None if topics == EVERYTHING else wanted, rejected, since)
         source = Source(subscription, self._encoder, self._one_at_a_time)
         if since is not None:
-            # What is pushed while its reader does not read on waits in the library's queue, where nobody counts it.
+            # Pushes to a reader that does not read would wait in ZeroMQ's queue, which `memory` does not count.
             subscription.push(False)
         subscription.share_memory(self.memory.share, lambda: self.memory.check(source))
         async with subscription:
@@ -147,7 +148,7 @@ class Feeds:
                 yield source
 
     def check_open(self) -> None:
-        """Raise `ShuttingDown` if the process stops."""
+        """Raise `ShuttingDown` if the process is stopping."""
         if self.closing:
             raise ShuttingDown("this relay is stopping; ask again in a moment")
 
@@ -173,7 +174,7 @@ class Feeds:
                 self._left(feed)
 
     def failed(self, feed: Feed) -> None:
-        """Its readers have what it has handed out; who comes now gets another one."""
+        """Readers that are there keep the feed's outcomes; new readers get another feed."""
         if self._feeds.get(feed.topics) is feed:
             del self._feeds[feed.topics]
 
@@ -186,7 +187,7 @@ class Feeds:
         await ended(self._tasks)
 
     def _make_room_of(self, address: str) -> None:
-        """Let `address` read one filter more: of its own, one that nobody reads any more ends for it."""
+        """Let `address` read one more filter, by ending one of its feeds without readers if it has too many."""
         own = [feed for feed in self._feeds.values() if feed.counts_for(address)]
         if len(own) >= self.settings.max_feeds_per_address and not self._end_unread(own):
             raise TooManyFilters(
@@ -206,18 +207,18 @@ class Feeds:
         return feed
 
     def _end_unread(self, feeds: Iterable[Feed]) -> bool:
-        """End the first of these that nobody reads; returns whether there was one."""
+        """End the first of these that has no readers; returns whether there was one."""
         unread = next((feed for feed in feeds if not feed.readers), None)
         if unread is not None:
             self._end(unread)
         return unread is not None
 
     def _left(self, feed: Feed) -> None:
-        """Nobody reads it any more."""
+        """The last reader has left."""
         if self._feeds.get(feed.topics) is not feed:  # it has ended, and was kept for its last readers
             self._end(feed)
         elif not self.closing:
-            del self._feeds[feed.topics]  # to the end: the one that is unread longest goes first
+            del self._feeds[feed.topics]  # moved to the end, because the feed without readers for longest goes first
             self._feeds[feed.topics] = feed
             loop = asyncio.get_running_loop()
             feed.ends = loop.call_later(self.settings.feed_timeout, self._end, feed)

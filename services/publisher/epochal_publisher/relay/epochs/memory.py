@@ -1,6 +1,6 @@
-"""The memory that all subscriptions of a relay's readers have together, and what each can have of it.
+"""The memory that all subscriptions of a relay's readers share, and how much each of them can have.
 
-Separate from the feeds because readers who catch up have subscriptions of their own.
+Separate from the feeds because a reader that catches up has a subscription of its own.
 """
 
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from epochal.errors import EpochTooLarge
 
 
 class Holder(Protocol):
-    """What holds bytes of epochs."""
+    """A subscription, as far as its memory goes."""
 
     @property
     def held_bytes(self) -> int:
-        """How many now."""
+        """Bytes of epochs that it holds now."""
         ...
 
 
 class SubscriptionMemory:
     """At most `most` bytes for `count` holders.
 
-    A quarter is shared out, the same to each, and what a holder needs beyond its share comes out of the rest: so who
-    reads little always can, however much others hold. Each may exceed what it can have by what came last.
+    A quarter is divided equally, and a holder that needs more than its share takes it from the common rest. So a holder
+    that needs little always gets it, however much others hold. Each may exceed its limit by the last batch.
     """
 
     def __init__(self, most: int, count: int, setting: str) -> None:
@@ -35,7 +35,7 @@ class SubscriptionMemory:
 
     @contextmanager
     def used_by(self, holder: Holder) -> Iterator[None]:
-        """What `holder` holds counts meanwhile."""
+        """Count `holder` while the context is entered."""
         self._holders[holder] = None
         try:
             yield
@@ -44,11 +44,11 @@ class SubscriptionMemory:
 
     @property
     def bytes(self) -> int:
-        """What all hold."""
+        """Bytes that all holders hold."""
         return sum(holder.held_bytes for holder in self._holders)
 
     def check(self, holder: Holder) -> None:
-        """Raise `EpochTooLarge` if it holds more than its share, and there is not so much left."""
+        """Raise `EpochTooLarge` if it holds more than its share and the common rest is used up."""
         held = holder.held_bytes
         if held <= self.share:
             return

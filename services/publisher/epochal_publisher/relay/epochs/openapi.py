@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from epochal.protocol.epochs.ring import MOST_ID
 from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths, reference
 from epochal.service.openapi import document as whole
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.openapi import BATCH_FIELDS, PROBLEM_FIELDS, READINESS, TIME, TIMES, described
 from epochal_publisher.relay.epochs.encoding import Kind
-from epochal_publisher.relay.epochs.ring import MOST_ID
 
 _INT: Shape = {"type": "integer"}
 _TEXT: Shape = {"type": "string"}

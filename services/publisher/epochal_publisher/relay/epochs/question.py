@@ -1,4 +1,4 @@
-"""Reads the requests of HTTP clients for whole epochs, and names all problems at once."""
+"""Reads the requests of HTTP clients for whole epochs, and reports all problems of a request at once."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
@@ -6,6 +6,8 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from epochal.errors import CursorError, Problem, TimeShapeError, UsageError
+from epochal.protocol.epochs.reader import Since
+from epochal.protocol.epochs.ring import MOST_ID
 from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor
 from epochal.protocol.subscriber.since import AfterTime, read_since
 from epochal.protocol.times import TimeShape
@@ -15,8 +17,6 @@ from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.history_query import given_twice, read_form, read_wait, unknown
 from epochal_publisher.relay.epochs.errors import RequestTooLarge
-from epochal_publisher.relay.epochs.reader import Since
-from epochal_publisher.relay.epochs.ring import MOST_ID
 
 FORMS = (Form.LINES, Form.SERVER_SENT)
 """The formats in which epochs are sent."""
@@ -27,21 +27,21 @@ _PLACES = "give a cursor as an answer had it, start, now, or time:T with a time 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a GET of epochs asks for; `wait` in seconds."""
+    """The parameters of a GET of epochs; `wait` is in seconds."""
 
     since: Since | None
     """None for now."""
     text: str
     """`since` as it was sent."""
     field: str
-    """Where it was sent: `since` or `Last-Event-ID`."""
+    """The field in which it was sent: `since` or `Last-Event-ID`."""
     topics: TopicFilter
     wait: float
     form: Form
 
 
 def read_question(request: web.Request, shape: TimeShape, max_wait: float) -> Question:
-    """`?since=&topic=&reject=&wait=`, Accept and Last-Event-ID, which goes before `since`.
+    """Read `?since=&topic=&reject=&wait=`, Accept and Last-Event-ID, which takes precedence over `since`.
 
     Raises `InvalidRequest`, `RequestTooLarge`, `NotAcceptable`.
     """
@@ -64,7 +64,7 @@ def read_question(request: web.Request, shape: TimeShape, max_wait: float) -> Qu
 
 
 def _prefixes(request: web.Request, name: str) -> list[bytes]:
-    """The values of a parameter as bytes, which need not be UTF-8."""
+    """The values of a parameter as bytes: topics need not be UTF-8."""
     pairs = (part.partition("=") for part in request.rel_url.raw_query_string.split("&"))
     return [unquote_to_bytes(value.replace("+", " ")) for key, _, value in pairs if key == name]
 

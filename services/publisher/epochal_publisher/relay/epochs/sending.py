@@ -1,6 +1,6 @@
-"""The outcomes that are on their way to readers: how many bytes of them there are, and who gives way beyond a bound.
+"""The outcomes that are being sent to readers: their bytes, and which readers are cut above a bound.
 
-Separate from the ring because a reader who takes them slowly keeps what the ring has dropped.
+Separate from the ring because a slow reader keeps outcomes in memory that the ring has dropped.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,21 +16,21 @@ class _Reader:
 
 
 class Sending:
-    """At most `most` bytes, each outcome counted once however many readers are sent it.
+    """At most `most` bytes are being sent; an outcome counts once, however many readers it is sent to.
 
-    Beyond it the readers of the oldest outcome are cut, and come back with a cursor. Newer ones stay with who asked for
-    them last: so one outcome that is larger is sent, alone.
+    Above that, the readers of the oldest outcome are cut, and come back with a cursor. The newest reader is never cut
+    by its own outcomes, so an outcome that is larger than the bound is sent alone.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._sent: dict[int, tuple[Outcome, dict[_Reader, None]]] = {}
-        """Outcomes by identity with their readers, first the one that has been on its way for longest."""
+        """Outcomes by identity, each with its readers, in the order in which sending began."""
         self.bytes = 0
 
     @contextmanager
     def to_reader(self, outcomes: Sequence[Outcome], cut: Callable[[], None]) -> Iterator[None]:
-        """Meanwhile `outcomes` are being sent to one reader; `cut` ends his connection, and is called once at most."""
+        """Count `outcomes` while they are sent to one reader. `cut` ends its connection, and is called once at most."""
         reader = _Reader(outcomes, cut)
         for outcome in outcomes:
             known = self._sent.get(id(outcome))
@@ -55,7 +55,7 @@ class Sending:
                 reader.cut()
 
     def _end(self, reader: _Reader) -> None:
-        """Count him no more; does nothing the second time."""
+        """Stop counting `reader`; does nothing the second time."""
         for outcome in reader.outcomes:
             _, readers = self._sent.get(id(outcome), (outcome, {}))
             if reader in readers:

@@ -1,4 +1,4 @@
-"""One reader of whole epochs: carries out what his machine decides, and has a subscription of his own meanwhile.
+"""One reader of whole epochs: the shell of its `RingReader`, which opens and closes a subscription of its own.
 
 Separate from the answers because it knows no HTTP.
 """
@@ -9,35 +9,35 @@ from types import TracebackType
 from typing import Self
 
 from epochal.errors import CursorError, Problem, TimeShapeError, UsageError
+from epochal.protocol.epochs.reader import ReaderStep, RingReader
+from epochal.protocol.epochs.ring import EpochRing
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.reader_places import ReaderPlaces
 from epochal_publisher.relay.epochs.encoding import Outcome
 from epochal_publisher.relay.epochs.feeds import Feed, Feeds, in_time
 from epochal_publisher.relay.epochs.question import Question
-from epochal_publisher.relay.epochs.reader import Reader, Step
-from epochal_publisher.relay.epochs.ring import Ring
 from epochal_publisher.relay.epochs.source import Source
 
 
 class Session:
-    """Reads `feed`, whose ring is `ring`, while it is entered.
+    """Reads `feed`, whose ring is `ring`, while the context is entered.
 
-    `places`: of subscriptions of readers' own, which are shared out by `address`.
+    `places` bounds the subscriptions of readers that catch up, in all and for each `address`.
     """
 
     def __init__(
-        self, feeds: Feeds, feed: Feed, ring: Ring[Outcome], question: Question, places: ReaderPlaces, address: str
+        self, feeds: Feeds, feed: Feed, ring: EpochRing[Outcome], question: Question, places: ReaderPlaces, address: str
     ) -> None:
         self._feeds = feeds
         self._feed = feed
         self._places = places
         self._address = address
         self._field = question.field
-        self._reader = Reader(ring, question.since, question.text)
+        self._reader = RingReader(ring, question.since, question.text)
         self._own: tuple[Source, AsyncExitStack] | None = None
         self.over = False
-        """Whether he has all that there will ever be."""
+        """Whether the reader has all outcomes and the stream is complete."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,34 +50,34 @@ class Session:
 
     @property
     def alone(self) -> bool:
-        """Whether he reads a subscription of his own."""
+        """Whether the reader reads a subscription of its own."""
         return self._reader.alone
 
     @property
     def current(self) -> bool:
-        """Whether he has all that is complete now."""
+        """Whether the reader has all that is complete now."""
         return self._reader.current and (self._own is not None or not self.alone)
 
     @property
     def overtaken(self) -> bool:
-        """Whether the ring has dropped what he was given last."""
+        """Whether the ring has dropped the outcome that the reader got last."""
         return self._reader.overtaken
 
     @property
     def cursor(self) -> Cursor:
-        """Where he stands. There is none before all segments have answered a subscription of his own."""
+        """The reader's cursor. While it is alone, there is none before all segments have answered its subscription."""
         since = self._reader.since
         return since if isinstance(since, Cursor) else self._source.cursor()
 
     @property
     def _source(self) -> Source:
-        assert self._own is not None, "he is alone"
+        assert self._own is not None, "the reader is alone"
         return self._own[0]
 
     async def next(self, seconds: float) -> Outcome | None:
-        """What he is given next, None if there is nothing; waits for at most so long, and until he is current.
+        """The next outcome, or None; waits for at most so long, and longer while there is history to read.
 
-        Raises `InvalidRequest` for a cursor that is not of the stream, and why the subscription is over.
+        Raises `InvalidRequest` for a cursor of another stream, and the error that has ended the subscription.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
@@ -85,19 +85,19 @@ class Session:
             self._feeds.check_open()
             left = until - clock()
             step = self._reader.step()
-            if step is Step.ALONE:
+            if step is ReaderStep.ALONE:
                 outcome = await self._alone(max(left, 0))
                 if outcome is not None or (self.alone and (self.over or self.current or left <= 0)):
                     return outcome
                 if not self.alone:
-                    until = clock()  # he has all of history: how long he waits for more is another question
+                    until = clock()  # it has all of history; the caller decides how long to wait for more
                 continue
             if self._own is not None:
                 await self._leave()
-                continue  # the ring may have dropped meanwhile what he was to take
-            if step is Step.TAKE:
+                continue  # the ring may have dropped meanwhile what the reader was to take
+            if step is ReaderStep.TAKE:
                 return self._reader.take()
-            self.over = step is Step.END
+            self.over = step is ReaderStep.END
             if self.over:
                 return None
             if self._feed.error is not None:
@@ -105,28 +105,25 @@ class Session:
             if left <= 0:
                 return None
             await self._feed.news(left)
-            if self._reader.step() is Step.WAIT:
+            if self._reader.step() is ReaderStep.WAIT:
                 return None
 
     async def _alone(self, seconds: float) -> Outcome | None:
-        """The next outcome of his own subscription; None where that has none in time, or he follows the ring now."""
+        """The next outcome of the reader's own subscription; None if there is none in time, or it follows the ring."""
         source = self._own[0] if self._own is not None else await self._open()
         source.sending = 0
-        fetched = False
-        if (gap := source.gap()) is None:
-            fetched = await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
-            gap = source.gap()  # his cursor has passed it by now
-        if gap is not None:
-            return gap
-        if self._reader.at(source.cursor()):
-            return None
-        if not fetched:
-            self.over = source.complete
-            return None
-        outcome, after = await source.take()
-        source.sending = outcome.size
-        self._reader.given(after)
-        return outcome
+        if not source.has_gap:
+            await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
+        step = self._reader.look(source.cursor(), gap=source.has_gap, item=source.has_item, complete=source.complete)
+        if step is ReaderStep.GAP:
+            return source.gap()
+        if step is ReaderStep.TAKE:
+            outcome, after = await source.take()
+            source.sending = outcome.size
+            self._reader.took(after)
+            return outcome
+        self.over = step is ReaderStep.END
+        return None
 
     async def _open(self) -> Source:
         async with AsyncExitStack() as stack:

@@ -20,30 +20,30 @@ class RelayHttpSettings(ServiceSettings):
     max_wait: float = Field(default=60.0, gt=0.0, le=600.0)
     """The longest that a request for epochs may wait; proxies give up after about as long."""
     max_readers: int = Field(default=1024, ge=1)
-    """Answers with epochs under way at once: each costs a connection, with up to 192 KiB that are not read yet."""
+    """Answers with epochs under way at once. Each costs a connection, with up to 192 KiB that are not read yet."""
     max_readers_per_address: int = Field(default=256, ge=1)
     """Answers under way at once for one address; behind a proxy all readers have the same one."""
     max_feeds: int = Field(default=64, ge=1)
     """Filters that are followed at once: each is a subscription to all segments."""
     max_feeds_per_address: int = Field(default=16, ge=1)
-    """The same for one address, a quarter of all: so that no client has every filter that others could read."""
+    """The same for one address: a quarter, so that no client uses up all filters."""
     feed_timeout: float = Field(default=60.0, gt=0.0, le=3600.0)
-    """How long a filter is followed that nobody reads: readers that poll come back, and need no history then."""
+    """How long a filter without readers is followed: readers that poll come back, and then need no history."""
     max_catch_ups: int = Field(default=8, ge=1)
     """Readers that read history at once: each has a subscription, which may hold the unfinished epochs of a stream."""
     subscription_bytes: int = Field(default=128 * 2**20, ge=2**20)
-    """What subscriptions of readers hold together: epochs that are not complete, and complete ones not yet taken."""
+    """Bytes that all subscriptions of readers hold: epochs that are not complete, or complete and not taken yet."""
     ring_bytes: int = Field(default=64 * 2**20, ge=64 * 1024)
-    """The newest epochs that are kept, as they are sent, of all filters together; an epoch that is larger, alone.
+    """Bytes of the newest epochs of all filters, encoded, that are kept; a larger epoch is kept alone.
 
     As much again can be on its way to readers who take it slowly; beyond that, the slowest of them are disconnected.
     """
     answer_bytes: int = Field(default=2**20, ge=1024, le=2**26)
     """Bytes of epochs in one answer as JSON lines; a larger epoch goes alone."""
     join_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
-    """How long a reader waits until all segments have answered; they take milliseconds where they run."""
+    """How long a reader waits for all segments to answer. Segments that run take milliseconds."""
     frontier_interval: float = Field(default=1.0, ge=0.01, le=60.0)
-    """The shortest time between two events that only say how far the frontier is: people read these."""
+    """The shortest time between two events that carry only a frontier: people read these."""
     sse_heartbeat: float = Field(default=10.0, gt=0.0, le=300.0)
     """The longest silence on server-sent events; many proxies close a silent connection after a minute."""
     cors_origins: Annotated[ByComma, AfterValidator(check_cors_origins)] = ()
@@ -52,6 +52,6 @@ class RelayHttpSettings(ServiceSettings):
     max_body: int = Field(default=64 * 1024, ge=1024, le=2**26)
     """No HTTP request to a relay has a body."""
     max_connections: int = Field(default=2048, ge=1)
-    """Up to `max_readers` readers, and about as many that ask again and again."""
+    """Up to `max_readers` readers, and about as many clients that poll."""
     max_connections_per_address: int = Field(default=512, ge=1)
-    """A quarter of all; more than `max_readers_per_address`, so that who has too many readers is told so."""
+    """A quarter of all; more than `max_readers_per_address`, so that a client with too many readers gets that error."""

@@ -1,6 +1,6 @@
-"""A subscription as the shell of the machines needs it: one item in the hand, and the cursors before and after it.
+"""A subscription that holds one fetched item, with the cursors before and after it.
 
-Separate from the feeds because a reader who catches up has such a subscription of his own.
+Separate from the feeds because a reader that catches up has such a subscription of its own.
 """
 
 import asyncio
@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.client.subscriber.values import Epoch, EpochAborted
+from epochal.protocol.epochs.reader import Since
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Kind, Outcome
-from epochal_publisher.relay.epochs.reader import Since
 
 OpenSubscription = Callable[[Sequence[bytes] | None, Sequence[bytes], Since | None], Subscription]
-"""Makes a subscription, not entered yet, by topics (None: all), rejected topics, and where to begin (None: now)."""
+"""Makes a subscription that is not entered yet, from topics (None: all), rejected topics and `since` (None: now)."""
 
 SMALL = 16 * 1024
-"""Bytes of payload that are encoded at once: a thread would take longer."""
+"""Up to so many bytes of payload are encoded on the event loop, because a thread would take longer."""
 
 
 class Source:
-    """Reads a subscription, once it is open."""
+    """Reads an open subscription. Of all sources that share the lock, one encodes a large epoch at a time."""
 
     def __init__(self, subscription: Subscription, encoder: EpochEncoder, one_at_a_time: asyncio.Lock) -> None:
         self._subscription = subscription
@@ -32,33 +32,43 @@ class Source:
         self._hand: Hand[Epoch | EpochAborted] | None = None
         self._gaps: deque[Outcome] = deque()
         self.complete = False
-        """Whether nothing can come any more."""
+        """Whether the stream is complete and all items were fetched."""
         self.sending = 0
-        """Bytes of an outcome that is being sent to the only reader."""
+        """Bytes of the outcome that is being sent, where the subscription is of one reader."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of epochs that it holds."""
+        """Bytes of epochs that the subscription holds, with those being sent."""
         return self._subscription.held_bytes + self.sending
 
     async def ready(self) -> None:
-        """Wait until all segments have answered. Raises why the subscription failed."""
+        """Wait until all segments have answered. Raises the error that has ended the subscription."""
         await self._subscription.ready.wait()
         self._subscription.frontier()
 
     def cursor(self) -> Cursor:
-        """Where it stands: before the item in the hand."""
+        """The cursor before the fetched item."""
         return self._subscription.cursor()
 
-    def gap(self) -> Outcome | None:
-        """The next gap that was found and not returned yet."""
+    @property
+    def has_gap(self) -> bool:
+        """Whether a gap was found that was not taken yet."""
         self._gaps += [Outcome(Kind.GAP, self._encoder.bodies(gap)) for gap in self._subscription.gaps()]
-        return self._gaps.popleft() if self._gaps else None
+        return bool(self._gaps)
 
-    async def fetch(self, seconds: float) -> bool:
-        """Wait for an item; returns whether there is one in the hand. Raises as a read of `epochs()`."""
+    @property
+    def has_item(self) -> bool:
+        """Whether an item was fetched that was not taken yet."""
+        return self._hand is not None
+
+    def gap(self) -> Outcome:
+        """Take the oldest gap, when `has_gap`."""
+        return self._gaps.popleft()
+
+    async def fetch(self, seconds: float) -> None:
+        """Wait for an item, or for the end of the stream. Raises as a read of `epochs()`."""
         if self._hand is not None:
-            return True
+            return
         hand: Hand[Epoch | EpochAborted] = Hand()
         try:
             async with asyncio.timeout(seconds):
@@ -66,18 +76,17 @@ class Source:
         except BaseException as error:
             hand.state = GIVEN_UP
             if isinstance(error, TimeoutError):
-                return False
+                return
             raise
         if hand.state == OVER:
             self.complete = True
-            return False
-        self._hand = hand
-        return True
+        else:
+            self._hand = hand
 
     async def take(self) -> tuple[Outcome, Cursor]:
-        """The item in the hand, encoded, and the cursor after it."""
+        """The fetched item, encoded, and the cursor after it."""
         hand = self._hand
-        assert hand is not None, "there is an item in the hand"
+        assert hand is not None, "there is a fetched item"
         bodies = await self._encode(hand.item)
         self._hand = None
         hand.state = GIVEN
@@ -85,7 +94,7 @@ class Source:
         return Outcome.behind(Kind.EPOCH if isinstance(hand.item, Epoch) else Kind.ABORTED, bodies, after), after
 
     async def _encode(self, item: Epoch | EpochAborted) -> tuple[bytes, ...]:
-        """On a thread if it is large, and one at a time: memory and processor are for others, too."""
+        """Encode a large item on a thread, one at a time, to leave memory and processor to others."""
         if not isinstance(item, Epoch) or sum(len(batch.payload) for batch in item.batches) <= SMALL:
             return self._encoder.bodies(item)
         async with self._one_at_a_time:

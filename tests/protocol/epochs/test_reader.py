@@ -3,159 +3,75 @@
 Streams, subscriptions and cursors are those of the protocol's machines, wired together without a network.
 """
 
-import importlib.util
 import itertools
 import random
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.protocol.conftest import Wiring
+from tests.protocol.epochs.rings import cursor, ring_of
 
 from epochal.protocol import messages as m
-from epochal.protocol.messages import Position
+from epochal.protocol.epochs.reader import ReaderStep, RingReader
+from epochal.protocol.epochs.ring import EpochRing, EpochRings
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import EpochBatches
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import join, less_than
-from epochal.protocol.topics.filter import TopicFilter
-from epochal_publisher.relay.epochs.reader import Reader, Step
-from epochal_publisher.relay.epochs.ring import Ring, Rings
-
-
-def load(path: Path, name: str) -> Any:
-    """A module by its path: directories of tests are no packages."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-wire_up: Callable[..., Any] = load(Path(__file__).parents[1] / "protocol" / "conftest.py", "epochs_wiring").Wiring
-
-
-def cursor(*frontier: Any, **more: Any) -> Cursor:
-    return Cursor("uid", {"0": Position(1, 5)}, frontier, **more)
-
-
-def ring_of(*outcomes: tuple[str, Cursor], start: Cursor, most: int = 2**20) -> tuple[Rings[str], Ring[str]]:
-    rings = Rings[str](most)
-    ring = rings.open(start)
-    for outcome, after in outcomes:
-        rings.append(ring, outcome, 1, after)
-    return rings, ring
-
-
-# ---- where a reader goes on ----
 
 
 @pytest.mark.rule("F18")
 def test_the_cursor_after_an_outcome_is_before_the_next() -> None:
     _, ring = ring_of(("four", cursor(5)), ("five", cursor(6)), start=cursor(4))
     for number, expected in ((4, ["four", "five"]), (5, ["five"]), (6, [])):
-        reader = Reader(ring, cursor(number), cursor(number).to_json())
+        reader = RingReader(ring, cursor(number), cursor(number).to_json())
         found = []
-        while reader.step() is Step.TAKE:
+        while reader.step() is ReaderStep.TAKE:
             found.append(reader.take())
         assert found == expected
 
 
-def test_a_reader_goes_on_anywhere_between_two_outcomes() -> None:
-    rings, ring = ring_of(("four", cursor(5)), start=cursor(4))
-    ring.moved(cursor(9))
-    rings.append(ring, "nine", 1, cursor(10))
-    assert [ring.place(cursor(time)) for time in range(3, 12)] == [None, 0, 1, 1, 1, 1, 1, 2, None]
+def looks(reader: RingReader[str], at: Cursor, *, gap: bool = False, item: bool = False) -> ReaderStep:
+    return reader.look(at, gap=gap, item=item, complete=False)
 
 
-@pytest.mark.parametrize(
-    ("reader", "why"),
-    [
-        (cursor(5, unreported_aborts=(7,)), "an abort is still to be reported to him"),
-        (cursor(5, aborted=(7,)), "one was reported to him that the ring may report again"),
-        (cursor(5, seen_from=(8,)), "he asked for what comes after 7 only, and the ring has what is before"),
-        (cursor(5, topics=TopicFilter([b"a"])), "his epochs have other topics"),
-        (cursor((5, 1), (4, 2)), "his frontier is another one"),
-    ],
-)
-@pytest.mark.rule("E15", "E16", "E17")
-def test_a_reader_who_lacks_something_else_does_not_go_on_in_the_ring(reader: Cursor, why: str) -> None:
-    start = cursor((5, 1)) if reader.frontier[0] == (5, 1) else cursor(5)
-    _, ring = ring_of(start=start)
-    assert ring.place(reader) is None, why
-    assert ring.place(start) == 0
-
-
-@pytest.mark.rule("E15", "E17")
-@pytest.mark.parametrize(
-    ("ring_at", "reader_at"),
-    [
-        (cursor(5, seen_from=(8,)), cursor(5)),  # what the ring's subscription could not see whole, he can
-        (cursor(5, aborted=(7,)), cursor(5)),  # the ring will not report an abort that he does not know
-    ],
-)
-def test_a_ring_that_lacks_something_is_not_gone_on_in(ring_at: Cursor, reader_at: Cursor) -> None:
-    _, ring = ring_of(start=ring_at)
-    assert ring.place(reader_at) is None
-    ring.moved(cursor(9))
-    assert ring.place(cursor(7)) is None, "he could see 7 whole, and would have been told that it was aborted"
-    assert ring.place(cursor(9)) == 0
-
-
-@pytest.mark.rule("E17")
-def test_what_the_ring_has_lost_a_reader_of_his_own_may_still_have() -> None:
-    _, ring = ring_of(start=cursor(5))
-    ring.moved(cursor(5, seen_from=(8,)))
-    assert ring.place(cursor(5)) is None
-
-
-@pytest.mark.rule("E17")
-def test_an_abort_that_waits_to_be_handed_out_is_not_reported_twice_and_not_left_out() -> None:
-    rings, ring = ring_of(start=cursor(5))
-    ring.moved(cursor(9, unreported_aborts=(7,)))
-    assert ring.place(cursor(9)) is None, "it was reported to him before"
-    rings.append(ring, "7 aborted", 1, cursor(9))
-    assert ring.place(cursor(5)) == ring.place(cursor(7)) == 0
-    assert ring.place(cursor(9)) == 1
-
-
-# ---- what is kept ----
-
-
-def test_the_oldest_outcomes_of_all_rings_go_first_and_the_newest_stays() -> None:
-    rings = Rings[str](9_000)
-    one, other = rings.open(cursor(0)), rings.open(cursor(0))
-    rings.append(one, "a", 1_000, cursor(1))
-    rings.append(other, "b", 1_000, cursor(1))
-    assert (one.first, other.first) == (0, 0)
-    rings.append(other, "c", 1_000, cursor(2))
-    assert (one.first, other.first, other[0]) == (1, 0, "b")
-    rings.append(one, "large", 50_000, cursor(2))
-    assert (one[1], 1 in one, 1 in other) == ("large", True, False)
-    rings.close(one)
-    assert rings.bytes == 0
-    rings.append(other, "d", 10, cursor(3))
-    assert 0 < rings.bytes < 9_000
-
-
-def test_a_reader_whom_the_ring_has_left_behind_goes_on_from_his_cursor() -> None:
+def test_a_reader_that_the_ring_has_overtaken_continues_from_its_cursor() -> None:
     rings, ring = ring_of(("four", cursor(5)), ("five", cursor(6)), start=cursor(4), most=6_000)
-    reader = Reader(ring, cursor(4))
-    assert (reader.step(), reader.take()) == (Step.TAKE, "four")
+    reader = RingReader(ring, cursor(4))
+    assert (reader.step(), reader.take()) == (ReaderStep.TAKE, "four")
     rings.append(ring, "six", 1, cursor(7))
     rings.append(ring, "seven", 1, cursor(8))
     assert ring.first > 1
-    assert (reader.step(), reader.since) == (Step.ALONE, cursor(5))
-    assert not reader.at(cursor(5))
-    reader.given(cursor(6))
-    assert reader.at(cursor(7))
-    assert (reader.step(), reader.take()) == (Step.TAKE, "seven")
-    assert reader.step() is Step.WAIT
+    assert (reader.step(), reader.since) == (ReaderStep.ALONE, cursor(5))
+    assert looks(reader, cursor(5)) is ReaderStep.WAIT
+    assert looks(reader, cursor(5), item=True) is ReaderStep.TAKE
+    reader.took(cursor(6))
+    assert looks(reader, cursor(7)) is ReaderStep.FOLLOW
+    assert (reader.step(), reader.take()) == (ReaderStep.TAKE, "seven")
+    assert reader.step() is ReaderStep.WAIT
+
+
+@pytest.mark.rule("E17")
+def test_a_gap_of_its_own_is_reported_before_a_reader_follows_the_ring() -> None:
+    _, ring = ring_of(("four hundred", cursor(401)), start=cursor(400))
+    reader = RingReader(ring, cursor(128))
+    assert (reader.step(), reader.alone) == (ReaderStep.ALONE, True)
+    assert looks(reader, cursor(400), gap=True, item=True) is ReaderStep.GAP
+    assert reader.since == cursor(128), "one that is lost here finds the gap again"
+    assert looks(reader, cursor(400), item=True) is ReaderStep.FOLLOW
+    assert (reader.step(), reader.take()) == (ReaderStep.TAKE, "four hundred")
+
+
+def test_a_reader_ends_with_its_own_subscription_or_with_the_ring() -> None:
+    rings, ring = ring_of(("four", cursor(5)), start=cursor(4))
+    alone, follower = RingReader(ring, cursor(2)), RingReader(ring, None)
+    assert alone.look(cursor(3), gap=False, item=False, complete=True) is ReaderStep.END
+    assert follower.step() is ReaderStep.WAIT
+    rings.move(ring, cursor(7))
+    ring.complete = True
+    assert (follower.step(), follower.since) == (ReaderStep.END, cursor(7))
 
 
 # ---- all together ----
@@ -190,11 +106,11 @@ class Own:
 
 
 class Web:
-    """A reader: he takes now and then, disconnects, and comes back with the id of what he took last."""
+    """A reader: it takes now and then, disconnects, and comes back with the id of the outcome that it took last."""
 
-    def __init__(self, wiring: Any, ring: Ring[Any], since: Cursor | From | None) -> None:
+    def __init__(self, wiring: Any, ring: EpochRing[Any], since: Cursor | From | None) -> None:
         self.wiring, self.ring = wiring, ring
-        self.machine = Reader[Any](ring, since)
+        self.machine = RingReader[Any](ring, since)
         self.own: Own | None = None
         self.id = (
             ring.newest.cursor.to_json() if since is None else since if isinstance(since, From) else since.to_json()
@@ -206,13 +122,13 @@ class Web:
     def once(self) -> bool:
         """Take one outcome, if there is one."""
         match self.machine.step():
-            case Step.TAKE:
+            case ReaderStep.TAKE:
                 (item, after) = self.machine.take()
                 self.given.append(item)
                 self.id = after
                 self.followed += 1
                 return True
-            case Step.ALONE:
+            case ReaderStep.ALONE:
                 return self._alone()
             case _:
                 return False
@@ -222,16 +138,19 @@ class Web:
         if self.own is None:
             self.own = Own(self.wiring, From.START if isinstance(since, str) else since)
         found = self.own.fetch()
-        if self.machine.at(self.own.machine.cursor()):
-            self._leave()
-            return self.once()
-        if not found:
-            return False
-        self.given.append(self.own.take())
-        self.alone += 1
-        self.machine.given(self.own.machine.cursor())
-        self.id = self.own.machine.cursor().to_json()
-        return True
+        at, complete = self.own.machine.cursor(), self.own.machine.complete
+        match self.machine.look(at, gap=False, item=found, complete=complete):
+            case ReaderStep.FOLLOW:
+                self._leave()
+                return self.once()
+            case ReaderStep.TAKE:
+                self.given.append(self.own.take())
+                self.alone += 1
+                self.machine.took(self.own.machine.cursor())
+                self.id = self.own.machine.cursor().to_json()
+                return True
+            case _:
+                return False
 
     def _leave(self) -> None:
         if self.own is not None:
@@ -242,30 +161,30 @@ class Web:
         """With the id of the last outcome, as a browser does."""
         self._leave()
         since = From(self.id) if self.id in list(From) else Cursor.from_json(self.id)
-        self.machine = Reader(self.ring, since, self.id)
+        self.machine = RingReader(self.ring, since, self.id)
 
 
 class World:
     """One stream with two segments, a ring that follows it, and its readers."""
 
     def __init__(self, shape: str, most: int) -> None:
-        self.wiring = wire_up(shape, segments="01", min_writers=2)
+        self.wiring = Wiring(shape, segments="01", min_writers=2)
         self.writers = [self.wiring.writer("w1"), self.wiring.writer("w2")]
         self.feed = Own(self.wiring, From.LIVE)
-        self.rings = Rings[Any](most)
+        self.rings = EpochRings[Any](most)
         self.ring = self.rings.open(self.feed.machine.cursor())
         self.webs: list[Web] = []
 
     def follow(self, most: int = 10**6) -> None:
         """The ring's subscription goes on by at most so many outcomes."""
         while most and self.feed.fetch():
-            self.ring.moved(self.feed.machine.cursor())
+            self.rings.move(self.ring, self.feed.machine.cursor())
             item = self.feed.take()
             after = self.feed.machine.cursor()
             self.rings.append(self.ring, (item, after.to_json()), 100, after)
             most -= 1
         if most:
-            self.ring.moved(self.feed.machine.cursor())
+            self.rings.move(self.ring, self.feed.machine.cursor())
             self.ring.complete = self.feed.machine.complete
 
 
@@ -351,7 +270,7 @@ def test_each_reader_is_given_each_epoch_once_and_whole_in_an_order_that_time_al
     story = Story(seed, shape, most)
     for _ in range(acts):
         story.act()
-    # another subscription from each one's beginning says what he should have been given
+    # another subscription from the beginning of each reader says what that should have been given
     oracles = [Own(story.wiring, web.begins) for web in story.webs]
     for writer in story.writers:
         writer.leave(m.Leaving.FINISH)
@@ -359,7 +278,7 @@ def test_each_reader_is_given_each_epoch_once_and_whole_in_an_order_that_time_al
     for web, oracle in zip(story.webs, oracles, strict=True):
         while web.once():
             pass
-        assert web.machine.step() is Step.END
+        assert web.machine.step() is ReaderStep.END
         wanted = []
         while oracle.fetch():
             wanted.append(oracle.take())
