@@ -1,6 +1,5 @@
 """The record of a segment: its frontier and horizon, stored together and in order, for the next incarnation."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,21 +198,6 @@ async def test_a_registration_tells_the_newest_session_of_who_came_back(client: 
     sessions = {writer: (await client.session_of(writer)).body["session"] for writer in ("once", "twice", "twice")}
     granted = (await client.register("p", uid)).body
     assert granted["sessions"] == {"twice": sessions["twice"]}
-
-
-@pytest.mark.rule("E11")
-async def test_what_was_stored_before_has_no_known_horizon(start: Any, older: Any, tmp_path: Path) -> None:
-    async with start() as client:
-        one = await publisher(client)
-        await one.report(lower=[2], writers=["w"])
-    older(tmp_path, "0002")
-    async with start() as client:
-        again = Publisher(client, one.granted)
-        assert (await again.report(number=0, lower=[3], horizon=[4])).body["recorded"] == {"0": 0}
-        assert await again.kept() == ([3], [4])
-    async with start() as client:
-        two = Publisher(client, again.granted)
-        assert await two.kept() == ([3], [4])
 
 
 @pytest.mark.rule("E11")

@@ -135,7 +135,7 @@ class CatalogState:
         self.noticed = [
             LivenessNoticed(token, True) for token, record in self._by_token.items() if not live.get(record.publisher)
         ]
-        self.history.settle(self.revision, self.counter(FLOOR))
+        self.history.settle(self.revision, self.counter(FLOOR) or 0)
 
     def commit(self, changes: Iterable[StateChange], now: float) -> set[str]:
         """Take over what was written; returns the names of the streams whose lookup answers may have changed."""
