@@ -255,7 +255,7 @@ def held_trouble(
 
     `begun`: a writer has it open. `counters` are those of its segments.
     """
-    waiting = sum(int(each.get("open_epochs") or 0) for each in counters)  # earlier versions do not count them
+    waiting = sum(int(each.get("open_epochs") or 0) for each in counters)
     return next((found for each in held if (found := _check_held(name, each, begun, waiting)) is not None), None)
 
 

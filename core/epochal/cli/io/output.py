@@ -216,7 +216,7 @@ def _values(column: Any, exact: bool) -> list[Any]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names of columns, the second of a name as `name#2`: an earlier version published such batches."""
+    """Names of columns, the second of a name as `name#2`: a payload is published as it is, and may repeat names."""
     return [f"{name}#{names[:at].count(name) + 1}" if name in names[:at] else name for at, name in enumerate(names)]
 
 
@@ -285,7 +285,7 @@ def raw_record(record: Any) -> bytes:
 
 @contextlib.contextmanager
 def deeper() -> Iterator[None]:
-    """Let records be shown that are nested deeper than Python's limit of calls allows: earlier versions took them."""
+    """Let records be shown that are nested deeper than Python's limit of calls allows: a payload may be."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:

@@ -200,7 +200,8 @@ class CatalogState:
         return None
 
     def _take_stream(self, record: StreamRecord) -> str:
-        record, manifest, planned = readable(record)  # once, here: parsing is slow, and the result is shown often
+        manifest = readable(record)  # once, here: parsing is slow, and the result is shown often
+        planned = [item._asdict() for item in manifest.not_in_effect()]
         known = self._by_uid.get(record.uid)
         if known is not None:
             known.record, known.manifest, known.not_in_effect = record, manifest, planned
