@@ -86,9 +86,6 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.publishers.topologySpread": (True,),
 }
 """Values of such fields that already do what they say, or ask for nothing."""
-_LATER = {"spec.progress.whenLost": "release", "spec.relays": 0, "spec.publishers.dedicated": False}
-"""Fields that came later, with what holds where they are absent: left out then, so that services of an earlier version,
-which refuse fields that they do not know, read the document in the middle of an upgrade."""
 
 
 M = TypeVar("M", bound=Fields)
@@ -140,12 +137,9 @@ class StreamManifest(Fields):
         for path in _OPTIONAL:
             if not self._given(path):
                 _remove(document, path.split("."))
-        for path, default in _LATER.items():
-            if field_of(document, path) == default:
-                _remove(document, path.split("."))
-        for part, field in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "publishers")):
-            if not document[part][field]:
-                del document[part][field]
+        for field in ("labels", "annotations"):
+            if not document["metadata"][field]:
+                del document["metadata"][field]
         return document
 
     def not_in_effect(self) -> list[NotInEffect]:
