@@ -225,9 +225,8 @@ def lease_ttl(release: Release) -> str:
 def test_from_the_version_before_under_load(cluster, no_release, before, namespaces, tmp_path):
     """The clients of the stream with storage stay those of before, except one that reads through relays.
 
-    The first relay follows the publishers of before, beside a catalog that knows none: a reader finds it once the
-    catalog is new, and goes on through one of the operator's when the first one ends. The clients of the other stream
-    are new before it is.
+    The first relay follows the publishers of before, and goes on when the catalog is new: a reader finds it there, and
+    goes on through one of the operator's when the first one ends. The clients of the other stream are new before it is.
     """
     release, spec = no_release, {**SPEC, "segments": 2}
     release.upgrade({"image.tag": before.tag}, before.chart)
