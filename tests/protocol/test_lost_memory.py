@@ -851,7 +851,7 @@ def test_a_writer_whose_move_was_recorded_and_not_answered_is_told_that_it_is_lo
     assert set(writer.errors()) == {"writer_lost"}
 
 
-# ---- an incarnation of which nothing is recorded: of the version before, or with a log ----
+# ---- an incarnation of which nothing is recorded: one with a log ----
 
 
 @pytest.mark.rule("E11")

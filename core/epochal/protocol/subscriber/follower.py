@@ -626,7 +626,7 @@ class Follower:
         topics = as_prefixes(self._upstream.joined) if self._filters_history else None
         self._answer = Pull(position, reason, filtered=topics is not None)
         self._last = self._answer.last
-        since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics, True)
+        since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics)
         self._effects.append(Request(since))
 
     def _opened(self, opening: m.Opening) -> None:

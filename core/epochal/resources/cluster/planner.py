@@ -249,7 +249,7 @@ def standing_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> t
 
 
 def release_of_pod(pod: Object) -> str:
-    """The hash of the operator's settings that a pod was made under; empty for one of a version without it."""
+    """The hash of the operator's settings that a pod was made under; empty where somebody removed it."""
     return str(pod["metadata"].get("annotations", {}).get(RELEASE, ""))
 
 
