@@ -217,7 +217,7 @@ async def test_readers_of_a_relay_are_given_every_epoch_while_publishers_are_upg
     await services.catalog(old=True)
     await services.declare(
         segments=2,
-        history={"storage": {"size": "64Mi"}},
+        history={"storage": {"size": "512Mi"}},
         push={"initialFilter": "none"},
         progress={"writerTimeout": "10m"},  # no writer is lost, however slow the machine is
     )

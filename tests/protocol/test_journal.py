@@ -36,12 +36,7 @@ notes = st.one_of(
     st.builds(Denied, names, numbers, names, names),
     st.builds(
         WriterIs, names, numbers, st.none() | names, numbers, st.lists(times).map(tuple), st.lists(times).map(tuple),
-        st.booleans(), st.booleans(), st.integers(0, 2), st.just(-1),
-        st.just(-1), st.just(-1), st.just(False), st.just(False), st.just(()),
-    ),
-    st.builds(
-        WriterIs, names, numbers, st.none() | names, numbers, st.lists(times).map(tuple), st.lists(times).map(tuple),
-        st.booleans(), st.booleans(), st.integers(0, 2), st.integers(0, 9),
+        st.booleans(), st.booleans(), st.booleans(), st.booleans(), numbers,
         numbers, numbers, st.booleans(), st.booleans(), st.lists(times).map(tuple),
     ),
     st.builds(WriterForgotten, names),
