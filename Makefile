@@ -18,6 +18,7 @@ RULES_REPORT := .cache/rules.json
 CLOCK_RULES_REPORT := .cache/rules-clock.json
 MUTANTS_REPORT := .cache/mutants.json
 DEMO_ARGS ?=
+DIST_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
 # How many times as many chaos rounds and simulated seeds the long tests run.
@@ -32,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: cluster-there cluster-build-there demo-cluster-there help setup lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: cluster-there cluster-build-there demo-cluster-there help setup lock version format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images dist chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,9 @@ lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev \
 		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
 	@grep -c '==' requirements.lock | sed 's/$$/ packages locked/'
+
+version: $(READY) ## write another version at all places (VERSION=1.2.3)
+	@$(BIN)/python tools/set_version.py $(VERSION)
 
 format: $(READY) ## format the code and fix what can be fixed
 	@$(BIN)/ruff format
@@ -220,6 +224,10 @@ tracing-tools: java-there $(READY) ## make the OpenTelemetry Collector and Zipki
 
 images: ## build the images of all components (root, buildah, mmdebstrap)
 	@tools/images
+
+dist: $(READY) ## make the files of a release in dist/ (root, buildah; DIST_ARGS=--no-images leaves the images out)
+	@tools/get-kube-tools
+	@$(BIN)/python tools/dist.py $(DIST_ARGS)
 
 chart: $(READY) ## check the Helm chart by helm and the tests, and write its table of values
 	@tools/get-kube-tools

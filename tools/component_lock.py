@@ -43,7 +43,7 @@ def needed(entries: Mapping[str, str], roots: Iterable[str]) -> tuple[str, ...]:
         raise ValueError(f"not in requirements.lock: {', '.join(sorted(missing))}; run `make lock`")
     needs: dict[str, set[str]] = {}
     for name, text in entries.items():
-        for parent in _parents(text):
+        for parent in parents(text):
             needs.setdefault(parent, set()).add(name)
     while todo:
         name = todo.pop()
@@ -70,7 +70,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _parents(text: str) -> Iterable[str]:
+def parents(text: str) -> Iterable[str]:
     """The packages that need a requirement: those in the comments after it, without this project itself."""
     for line in text.splitlines():
         found = _VIA.match(line)

@@ -72,13 +72,13 @@ class Bench:
     ) -> AsyncIterator[Served]:
         """A stream of its own for one run, all its segments in one publisher; `history`, `push` as in a manifest.
 
-        `dedicated`: in a process of its own, as on a cluster; without it, earlier versions read the manifest too.
+        `dedicated`: in a process of its own, as on a cluster.
         """
         spec: dict[str, Any] = {
             "time": {"shape": "int"},
             "payload": {"encoding": encoding},
             "segments": segments,
-            "publishers": {"segmentsPerPod": segments, **({"dedicated": True} if dedicated else {})},
+            "publishers": {"segmentsPerPod": segments, "dedicated": dedicated},
             "history": dict(history),
             "push": dict(push),
         }

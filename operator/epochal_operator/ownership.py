@@ -21,7 +21,7 @@ _PAUSE = 1.0
 
 
 def claimant(stream: Object) -> str:
-    """The name of the operator that owns a stream; empty if none does, or if an old version did not write its name."""
+    """The name of the operator that looks after it; empty for none, and where its name was taken away."""
     metadata = stream["metadata"]
     if FINALIZER not in metadata.get("finalizers", ()):
         return ""

@@ -12,12 +12,8 @@ from uuid import uuid4
 import jsonschema_rs
 import pytest
 from aiohttp import ClientSession
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import create_engine
 from tests.patience import PATIENCE
 
-import epochal_catalog
 from epochal.service.openapi import schema_name
 from epochal_catalog.api import openapi
 from epochal_catalog.runtime.settings import CatalogSettings
@@ -181,25 +177,6 @@ def start(tmp_path: Path, clock: Clock, wall: Wall) -> Start:
 async def client(start: Start) -> AsyncIterator[Client]:
     async with start() as client:
         yield client
-
-
-@pytest.fixture
-def older() -> Callable[..., None]:
-    """Turns a database back to the schema of an earlier release, with more statements where that is not enough."""
-
-    def turn_back(data: Path, revision: str, *statements: str) -> None:
-        engine = create_engine(f"sqlite:///{data / 'catalog.sqlite'}")
-        config = Config()
-        config.set_main_option("script_location", str(Path(epochal_catalog.__file__).parent / "storage" / "migrations"))
-        config.set_main_option("path_separator", "os")
-        with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.downgrade(config, revision)
-            for statement in statements:
-                connection.exec_driver_sql(statement)
-        engine.dispose()
-
-    return turn_back
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """The record of a segment: its frontier and horizon, stored together and in order, for the next incarnation."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from epochal.catalog_api.answers import Registration, Renewal
 from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
@@ -202,27 +200,12 @@ async def test_a_registration_returns_the_newest_session_of_each_writer_that_cam
 
 
 @pytest.mark.rule("E11")
-async def test_what_was_stored_before_has_no_known_horizon(start: Any, older: Any, tmp_path: Path) -> None:
-    async with start() as client:
-        one = await publisher(client)
-        await one.report(lower=[2], writers=["w"])
-    older(tmp_path, "0002")
-    async with start() as client:
-        again = Publisher(client, one.granted)
-        assert (await again.report(number=0, lower=[3], horizon=[4])).body["recorded"] == {"0": 0}
-        assert await again.kept() == ([3], [4])
-    async with start() as client:
-        two = Publisher(client, again.granted)
-        assert await two.kept() == ([3], [4])
-
-
-@pytest.mark.rule("E11")
 async def test_the_client_reports_records_and_reads_what_is_kept(client: Any) -> None:
     uid = (await client.apply(time={"shape": "(int, int)"})).body["uid"]
     async with CatalogClient(client.url) as catalog:
         asked: dict[str, Any] = {"stream": "demo/flights", "uid": uid, "segments": ["0"], "addresses": ADDRESSES}
         granted = await catalog.register("p", instance="i", **asked)
-        assert (granted.keeps_horizons, granted.sessions, granted.segments[0].horizon) == (True, {}, None)
+        assert (granted.sessions, granted.segments[0].horizon) == ({}, None)
         incarnation = granted.segments[0].incarnation
         report = SegmentReport(incarnation, [(0, 0)], ["w"], number=3, horizon=[(1, 2), (2, 0)])
         assert (await catalog.renew("p", granted.token, {"0": report})).recorded == {"0": 3}
@@ -233,13 +216,3 @@ async def test_the_client_reports_records_and_reads_what_is_kept(client: Any) ->
         last = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=[(1, 2)], final=True)
         assert (await catalog.renew("p", granted.token, {"0": last})).recorded == {"0": 4}
         assert (await catalog.register("p", instance="j", **asked)).segments[0].horizon == ((1, 2),)
-
-
-@pytest.mark.rule("E11")
-def test_a_catalog_of_the_release_before_is_understood() -> None:
-    plain = SegmentReport(1, [2], ["w"]).to_json()
-    assert not {"number", "horizon", "final"} & plain.keys()
-    assert Renewal.from_json({"ttl": 10.0, "complete": False}) == Renewal(10.0, False, {}, {})
-    segment = {"id": "0", "incarnation": 1, "lo": "0", "hi": "9", "lower": [2], "writers": [], "complete": False}
-    granted = Registration.from_json({"token": 1, "ttl": 10.0, "segments": [segment]})
-    assert (granted.keeps_horizons, granted.sessions, granted.segments[0].horizon) == (False, {}, None)

@@ -10,7 +10,6 @@ import pytest
 from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import RelayInfo
-from epochal_catalog.errors import SchemaTooNew
 
 STREAM = "/v1/streams/demo/flights"
 ADDRESSES = {"events": "tcp://r:1", "requests": "tcp://r:2", "http": "http://r:4"}
@@ -219,16 +218,3 @@ async def test_renewals_go_on_while_the_database_is_locked(start: Any, tmp_path:
         assert (shown["load"], shown["path"]) == (3, [])
         stray.execute("ROLLBACK").close()
         stray.close()
-
-
-async def test_a_database_of_the_release_before_gets_a_table_of_relays(start: Any, older: Any, tmp_path: Path) -> None:
-    async with start() as client:
-        uid = (await client.apply()).body["uid"]
-        await register(client, uid)
-    older(tmp_path, "0004")
-    async with start() as client:
-        assert await listed(client) == []
-        assert (await register(client, uid)).status == 201
-    older(tmp_path, "0004", "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(SchemaTooNew):
-        await start().__aenter__()

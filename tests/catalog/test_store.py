@@ -25,7 +25,7 @@ from epochal_catalog.domain.records import (
     StreamRecord,
     StreamRemoved,
 )
-from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
+from epochal_catalog.errors import StoreFailed, StoreUnavailable, UnknownSchema
 from epochal_catalog.storage import schema
 from epochal_catalog.storage.store import CatalogStore
 
@@ -157,16 +157,27 @@ async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(store: CatalogStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "schema 9999"),  # of a newer release
+        ("UPDATE alembic_version SET version_num = '0005'", "schema 0005"),  # of one before 0.1.0
+        ("DROP TABLE alembic_version", "tables of another program, such as changes"),
+    ],
+)
+async def test_an_unknown_schema_is_refused_and_left_alone(
+    store: CatalogStore, tmp_path: Path, statement: str, reason: str
+) -> None:
     await store.write([STREAM])
     await store.close()
     file = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
-    file.execute("UPDATE alembic_version SET version_num = '9999'").close()
-    newer = CatalogStore(tmp_path, 0.05)
-    with pytest.raises(SchemaTooNew, match="schema 9999"):
-        await newer.open()
-    await newer.close()
-    assert file.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
+    file.execute(statement).close()
+    found = list(file.iterdump())
+    unknown = CatalogStore(tmp_path, 0.05)
+    with pytest.raises(UnknownSchema, match=rf"{reason}.* name an empty data directory"):
+        await unknown.open()
+    await unknown.close()
+    assert list(file.iterdump()) == found
     file.close()
 
 

@@ -5,7 +5,6 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -240,18 +239,3 @@ async def test_the_catalogs_own_stream_is_listed_and_cannot_be_touched(client: A
         await client("GET", "/v1/streams/demo/$catalog/segments?wait=60"),
     ]
     assert [(answer.status, answer.code) for answer in refused] == [(409, "reserved_name")] * len(refused)
-
-
-@pytest.mark.rule("S26")
-async def test_a_database_of_the_last_release_is_brought_up_to_date(start: Any, older: Any, tmp_path: Path) -> None:
-    async with start() as client:
-        uid = (await client.apply()).body["uid"]
-    older(tmp_path, "0001", "DELETE FROM counters WHERE name = 'floor'")
-    async with start() as client:
-        assert (await client("GET", "/v1/streams/demo/flights")).body["uid"] == uid
-        refused = await client("GET", "/v1/watch?since=1")  # what was changed then was not kept
-        assert (refused.status, refused.code) == (410, "history_truncated")
-        async with watching(client) as events:
-            assert await take(events, 1) == [("snapshot", {"revision": 2})]
-            await client.session_of("w")
-            assert [value["revision"] for _, value in await take(events, 1)] == [3]

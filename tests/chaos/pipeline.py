@@ -4,7 +4,7 @@ Separate from the faults: an actor knows nothing about them. It does what an app
 never judges. When it is restarted after a kill, a writer resumes its session and a subscriber its saved cursor. The
 subscriber without an event loop can be interrupted (Ctrl-C) as well: then it saves its cursor, and goes on.
 
-Only public names of `epochal` are used: tests of upgrades run this file with the client of an earlier version.
+Only public names of `epochal` are used: tests of upgrades run this file with the client of the version before.
 """
 
 import asyncio
@@ -60,8 +60,8 @@ class Part(NamedTuple):
     seed: str
     pace: float = 0.0
     """Seconds, at most, that a subscriber works on each epoch: others wait then, and a kill can come while they do."""
-    via: str = ""
-    """Which way a subscriber without interrupts takes; empty: as the client has it."""
+    via: str = "auto"
+    """Which way a subscriber without interrupts takes."""
 
     @property
     def over(self) -> Path:
@@ -254,11 +254,11 @@ class _Reader:
     def _save(self, cursor: epochal.Cursor) -> None:
         """Write down the cursor and its number, then replace the file: the next life writes which number it found."""
         self._saved += 1
-        text = cursor.to_json()
-        # From the text: actors run on clients of earlier versions, too, where the attribute has another name.
-        self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier), untold=json.loads(text)["untold"])
+        self._recorder.write(
+            "save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.unreported_aborts)
+        )
         beside = self._part.saved.with_suffix(".new")
-        beside.write_text(json.dumps({"n": self._saved, "cursor": text}))
+        beside.write_text(json.dumps({"n": self._saved, "cursor": cursor.to_json()}))
         os.replace(beside, self._part.saved)
 
     def _pace(self) -> float:
@@ -268,13 +268,11 @@ class _Reader:
 
 class _Reading(_Reader):
     async def run(self) -> None:
-        # Clients of versions before relays have no such option.
-        way: dict[str, Any] = {"via": self._part.via} if self._part.via else {}
         async with epochal.connect(self._part.url) as client:
             while True:
                 begin = self._begin()
                 try:
-                    async with client.subscribe(self._part.stream, since=begin, wait=WAIT, **way) as sub:
+                    async with client.subscribe(self._part.stream, since=begin, wait=WAIT, via=self._part.via) as sub:
                         await sub.ready.wait()
                         self._ready(sub)
                         async for epoch in sub.epochs():

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.charts.rendering import ROOT
 
+from set_version import version
+
 AUTHOR = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
 
@@ -39,8 +41,8 @@ def test_images_that_are_built_as_the_page_says_know_what_they_are(tmp_path: Pat
     pretended = 'docker() { echo "$VERSION ${REVISION:+known} $*"; }'
     built = run(f"{pretended}; {found[0]}", ROOT).splitlines()
     assert built == [
-        f"0.1.0 known build --build-arg VERSION --build-arg REVISION --target {name}"
-        f" -t registry.example.org/epochal/epochal-{name}:0.1.0 ."
+        f"{version()} known build --build-arg VERSION --build-arg REVISION --target {name}"
+        f" -t registry.example.org/epochal/epochal-{name}:{version()} ."
         for name in COMPONENTS
     ]
 

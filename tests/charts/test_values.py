@@ -24,6 +24,7 @@ from tests.charts.rendering import (
 
 import chart_readme
 from epochal.resources.documents import load_manifests
+from set_version import version
 
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
 WRONG: list[tuple[str, Any, str]] = [
@@ -125,7 +126,7 @@ def environment(objects: list[Object], part: str) -> dict[str, str]:
 
 
 def test_an_image_is_named_by_digest_before_its_tag_before_the_common_one_before_the_version():
-    assert container(render(), "catalog")["image"] == "epochal-catalog:0.1.0"
+    assert container(render(), "catalog")["image"] == f"epochal-catalog:{version()}"
     values: Object = {"image": {"registry": "r.example.org/e", "tag": "1"}}
     assert container(render(values), "catalog")["image"] == "r.example.org/e/epochal-catalog:1"
     values["catalog"] = {"image": {"tag": "2"}}

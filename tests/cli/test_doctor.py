@@ -232,7 +232,7 @@ async def test_where_the_catalog_names_no_directory_none_is_judged(
     monkeypatch.chdir(tmp_path)
     async with aiohttp.ClientSession(services.url) as session, session.get("/v1/streams/$catalog") as response:
         answer = await response.json()
-    assert answer.pop("data")  # as a cluster's catalog answers, and one of an earlier version
+    assert answer.pop("data")  # as a cluster's catalog answers
 
     async def answers(request: web.Request) -> web.Response:
         return web.json_response(answer) if "catalog" in request.path else web.json_response({"items": []})

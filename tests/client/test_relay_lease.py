@@ -121,30 +121,3 @@ async def test_an_absent_catalog_is_tried_again_and_a_refusal_is_an_error(servic
         assert len(tries) == 3
         with pytest.raises(EpochalError, match="not a RegisterRelay"):
             await RelayLease(catalog, RegisterRelay(stream, known.uid, "eu", "x", ADDRESSES, -1), RelayReport).run()
-
-
-@pytest.mark.rule("F13")
-async def test_a_catalog_that_knows_no_relays_is_awaited_with_one_warning(
-    services, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It may be older than the relay while an upgrade is under way; what the relay passes on is of no catalog."""
-    stream, tries = await services.stream(), 0
-
-    class Before(CatalogClient):
-        """Asks as if the path were another one, until it was asked three times."""
-
-        async def register_relay(self, asked: RegisterRelay) -> float:
-            nonlocal tries
-            tries += 1
-            if tries <= 3:
-                await self._http.call("POST", "/v1/relays-to-be", json=asked.to_json())
-            return await super().register_relay(asked)
-
-    async with (
-        Before(services.url) as catalog,
-        running(RelayLease(catalog, await registration(catalog, stream, stream), RelayReport)),
-    ):
-        await entry(catalog, stream, lambda one: one.verified)
-    assert [record.getMessage() for record in caplog.records if "lists no relays" in record.getMessage()] == [
-        "the catalog is of a version that lists no relays, so nobody finds this one: upgrade it first"
-    ]

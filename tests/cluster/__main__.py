@@ -8,6 +8,7 @@ from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.programs import NotReadyError
 from tests.cluster.harness.progress import CommandError
 from tests.cluster.harness.removal import RemainsError
+from tests.version_before import NoHistoryError
 
 
 def main() -> int:
@@ -31,7 +32,7 @@ def _do(arguments: argparse.Namespace) -> int:
     if action == "build" and arguments.before:
         try:
             before.built()
-        except before.NoHistoryError as error:  # the test that needs them decides whether it can do without
+        except NoHistoryError as error:  # the test that needs them decides whether it can do without
             _say(str(error))
     elif action == "build" and arguments.images:
         progress.build((), tier, _say)

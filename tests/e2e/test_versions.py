@@ -1,7 +1,6 @@
-"""Services of the release that kept no horizon beside the present ones, in each order of an upgrade: no epoch is torn.
+"""Services of the version before beside the present ones, in each order of an upgrade: no epoch is lost or torn.
 
-That release knows neither relays nor filters. The earlier services are those of a commit of this repository, run from
-its files with the present environment.
+They are run from its files (`tests.version_before`) with the present environment.
 """
 
 import asyncio
@@ -9,25 +8,21 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.patience import PATIENCE
 from tests.ports import free_port
+from tests.version_before import NoHistoryError, extract
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import AppendsLost, EpochAbortedError
 
-BEFORE = "862f78b"
-"""The last commit whose publishers record no horizon."""
-ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PARTS = ("core", "services/catalog", "services/publisher")
 TOPICS = (b"a", b"b")
@@ -36,13 +31,12 @@ KEYS = tuple(bytes([number]) for number in range(8))
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The search path of the earlier version."""
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", BEFORE, *PARTS], capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"the files of an earlier version are in a clone with its history only: {archive.stderr.decode()}")
+    """The search path of the version before."""
     target = tmp_path_factory.mktemp("before")
-    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-        files.extractall(target, filter="data")
+    try:
+        extract(PARTS, target)
+    except NoHistoryError as error:
+        pytest.skip(str(error))
     return os.pathsep.join(str(target / part) for part in PARTS)
 
 
@@ -176,7 +170,7 @@ async def test_a_publisher_of_the_version_before_is_replaced_without_a_torn_epoc
 
 
 @pytest.mark.rule("E11")
-async def test_beside_a_catalog_of_the_version_before_appends_wait_until_it_is_upgraded(services: Services) -> None:
+async def test_publishers_and_clients_may_be_upgraded_before_the_catalog(services: Services) -> None:
     await services.catalog(old=True)
     await services.declare()
     await services.publisher()
@@ -185,18 +179,19 @@ async def test_beside_a_catalog_of_the_version_before_appends_wait_until_it_is_u
         client.writer("test/s", writer_id="w") as writer,
         asyncio.timeout(PATIENCE),
     ):
-        append = asyncio.ensure_future(writer.append(3, ["waits"]))
-        await reported(services, lambda segment: bool(segment.counters.get("waiting_bytes")))
-        assert not append.done()
-        assert "keeps no horizon" in services.log("publisher")
+        await writer.append(3, ["before"])
+        await writer.advance(4)
         await services.end("catalog", signal.SIGTERM)
         await services.catalog()
-        await append
+        await writer.append(4, ["after"])
         async with client.subscribe("test/s", since="start") as sub:
             await writer.finish()
-            (epoch,) = [epoch async for epoch in sub.epochs()]
-    assert isinstance(epoch, epochal.Epoch)
-    assert (epoch.time, list(epoch.records())) == (3, ["waits"])
+            epochs = [epoch async for epoch in sub.epochs()]
+    assert [(epoch.time, list(epoch.records())) for epoch in epochs if isinstance(epoch, epochal.Epoch)] == [
+        (3, ["before"]),
+        (4, ["after"]),
+    ]
+    assert len(epochs) == 2
 
 
 async def publish(writer: epochal.Writer, times: range) -> None:
@@ -217,48 +212,42 @@ def parts(epoch: epochal.Epoch) -> Counter[tuple[bytes, bytes]]:
 async def test_readers_of_a_relay_are_given_every_epoch_while_publishers_are_upgraded_one_by_one(
     services: Services,
 ) -> None:
-    """The relay begins beside a catalog that knows none, and follows publishers that send it everything."""
+    """The relay begins beside a catalog of the version before, too."""
     publishers = {"p0": "0", "p1": "1"}
     await services.catalog(old=True)
     await services.declare(
         segments=2,
-        history={"storage": {"size": "64Mi"}},
+        history={"storage": {"size": "512Mi"}},
         push={"initialFilter": "none"},
         progress={"writerTimeout": "10m"},  # no writer is lost, however slow the machine is
     )
     for name, segment in publishers.items():
         await services.publisher(name, segment, old=True)
     await services.relay()
-    async with asyncio.timeout(PATIENCE):
-        while "lists no relays" not in services.log("relay"):  # noqa: ASYNC110 - a log has no events
-            await asyncio.sleep(0.05)
-    async with epochal.connect(services.url) as client:
-        async with client.subscribe("test/s", via="auto") as sub, asyncio.timeout(PATIENCE):
-            await sub.ready.wait()
-            assert set(sub.via.values()) == {"direct"}, "the catalog names no relay"
-        await services.end("catalog", signal.SIGTERM)
-        await services.catalog()
-        async with (
-            client.subscribe("test/s", via="relay") as every,
-            client.subscribe("test/s", topics=[b"a"], via="relay") as some,
-            client.writer("test/s", writer_id="w") as writer,
-            asyncio.timeout(PATIENCE * 2),
-        ):
-            await asyncio.gather(every.ready.wait(), some.ready.wait())
-            assert {*every.via.values(), *some.via.values()} == {"relay:relay"}
-            await publish(writer, range(10))
-            for number, (name, segment) in enumerate(publishers.items(), 1):
-                publishing = asyncio.create_task(publish(writer, range(10 * number, 10 * number + 10)))
-                await services.end(name, signal.SIGTERM)
-                await services.publisher(name, segment)
-                await publishing
-            await writer.finish()
-            for sub, topics in ((every, TOPICS), (some, TOPICS[:1])):
-                epochs = [epoch async for epoch in sub.epochs()]
-                assert [epoch.time for epoch in epochs] == list(range(30))
-                expected = Counter((topic, key) for topic in topics for key in KEYS)
-                assert all(isinstance(epoch, epochal.Epoch) and parts(epoch) == expected for epoch in epochs)
-            late = client.subscribe("test/s", topics=[b"b"], since="start", via="relay")
-            async with late:
-                assert [epoch.time async for epoch in late.epochs()] == list(range(30))
+    await services.end("catalog", signal.SIGTERM)
+    await services.catalog()
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe("test/s", via="relay") as every,
+        client.subscribe("test/s", topics=[b"a"], via="relay") as some,
+        client.writer("test/s", writer_id="w") as writer,
+        asyncio.timeout(PATIENCE * 2),
+    ):
+        await asyncio.gather(every.ready.wait(), some.ready.wait())
+        assert {*every.via.values(), *some.via.values()} == {"relay:relay"}
+        await publish(writer, range(10))
+        for number, (name, segment) in enumerate(publishers.items(), 1):
+            publishing = asyncio.create_task(publish(writer, range(10 * number, 10 * number + 10)))
+            await services.end(name, signal.SIGTERM)
+            await services.publisher(name, segment)
+            await publishing
+        await writer.finish()
+        for sub, topics in ((every, TOPICS), (some, TOPICS[:1])):
+            epochs = [epoch async for epoch in sub.epochs()]
+            assert [epoch.time for epoch in epochs] == list(range(30))
+            expected = Counter((topic, key) for topic in topics for key in KEYS)
+            assert all(isinstance(epoch, epochal.Epoch) and parts(epoch) == expected for epoch in epochs)
+        late = client.subscribe("test/s", topics=[b"b"], since="start", via="relay")
+        async with late:
+            assert [epoch.time async for epoch in late.epochs()] == list(range(30))
     assert "cannot go on" not in services.log("relay")

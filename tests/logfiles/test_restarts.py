@@ -251,7 +251,7 @@ def test_where_it_cannot_be_known_whether_the_machine_has_started_again_it_has(m
     at.kill()
     match how:
         case "no file":
-            (at.directory / "boot").unlink()  # as an earlier version left it
+            (at.directory / "boot").unlink()  # as a full disk leaves it
         case "garbage":
             (at.directory / "boot").write_text("{}")
         case _:

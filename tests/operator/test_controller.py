@@ -294,7 +294,6 @@ async def test_a_stream_is_looked_at_when_it_begins_and_ends_to_wait_for_lost_wr
         ({"seconds": 0.0, "reported": 6.0}, ("0",)),  # it was so when the publisher was last heard
         ({"seconds": 9.0, "reported": 0.0, "size": 0}, ()),
         ({"seconds": 9.0, "reported": 9.0, "publisher": None}, ()),
-        ({"seconds": 9.0, "reported": None}, ("0",)),  # the catalog is of the version before
     ],
 )
 def test_appends_that_wait_for_the_catalog_are_a_concern_once_they_have_waited_for_long(

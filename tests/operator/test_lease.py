@@ -175,7 +175,7 @@ async def test_what_is_released_is_what_this_operator_or_none_in_particular_has_
             super().__init__()
             self.all = [
                 stream("ours", "a", FINALIZER, "another.example/finalizer"),
-                stream("of an earlier version", None, FINALIZER),
+                stream("without a name", None, FINALIZER),
                 stream("of another", "b", FINALIZER),
                 stream("free", None),
             ]

@@ -459,12 +459,11 @@ def test_a_cursor_of_too_many_topics_is_resumed_with_the_same_ones_only(wire_up)
             stream.join(other, cursor=cursor)
 
 
-def test_a_cursor_of_a_version_without_topics_is_of_all(wire_up):
+def test_a_cursor_without_topics_is_of_all(wire_up):
     stream = Stream(wire_up)
     stream.publish(0, b"a", b"b")
     cursor = stream.join(None).machine.cursor()
     assert cursor.topics is None
-    assert '"cursor":3' in cursor.to_json()
     resumed = stream.join(B, cursor=cursor)
     stream.writer.advance(1)
     assert resumed.epochs() == []  # it joined live, when the epoch had begun

@@ -4,6 +4,7 @@ import itertools
 import os
 
 import google_crc32c
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,6 +127,15 @@ def test_a_header_of_a_newer_format_is_refused_by_name() -> None:
     newer[44:48] = google_crc32c.extend(0, head).to_bytes(4, "big")
     with pytest.raises(LogMismatch, match="format 2"):
         decode_header(bytes(newer))
+
+
+def test_a_header_from_before_the_first_release_is_refused_by_name() -> None:
+    body = msgpack.packb(["uid", "0", (6, (0,), (), ()), ((1, 0),)])
+    head = bytes(bytearray(HEADER[:36]) + len(body).to_bytes(4, "big") + bytes(4))
+    whole = head + google_crc32c.extend(0, head).to_bytes(4, "big") + body
+    old = whole + google_crc32c.extend(0, head + body).to_bytes(4, "big")
+    with pytest.raises(LogMismatch, match="4 fields: it is from before"):
+        decode_header(old)
 
 
 def test_two_files_hardly_ever_have_the_same_seed() -> None:

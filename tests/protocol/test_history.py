@@ -121,7 +121,7 @@ def test_a_state_has_the_maximal_times_as_its_upper_frontier():
 
 
 @pytest.mark.rule("E11", "E15")
-def test_the_upper_frontier_covers_what_was_lost_so_that_a_reader_of_before_leaves_it_out_too():
+def test_the_upper_frontier_covers_what_was_lost():
     state = SegmentState(4, (2,), (3,), (), (6,))
     assert state.upper == (6,)
     assert [time for time in range(9) if JoinFilter(state.lower, state.upper, state.aborted).admits(time)] == [7, 8]

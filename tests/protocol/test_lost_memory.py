@@ -851,7 +851,7 @@ def test_a_writer_whose_move_was_recorded_and_not_answered_learns_that_it_is_los
     assert set(writer.errors()) == {"writer_lost"}
 
 
-# ---- an incarnation of which nothing is recorded: of the version before, or with a log ----
+# ---- an incarnation of which nothing is recorded: one with a log ----
 
 
 @pytest.mark.rule("E11")

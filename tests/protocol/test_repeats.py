@@ -12,7 +12,7 @@ from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import GROUP
 from epochal.protocol.publisher import writer_state
 from epochal.protocol.publisher.effects import Log, Push, Reply
-from epochal.protocol.publisher.journal import Fingerprints, Ran, Restoring, decode_notes, encode_notes
+from epochal.protocol.publisher.journal import Fingerprints, Ran, Restoring, encode_notes
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.writer_state import REMEMBERED_APPENDS, WriterState, fingerprint
@@ -34,13 +34,11 @@ class Life:
         self.checkpoint: tuple[SegmentState, bytes] | None = None
         self.restart()
 
-    def restart(self, *, forget: bool = False) -> None:
-        """The next incarnation; `forget`: from a log that an earlier version wrote, without fingerprints."""
+    def restart(self) -> None:
+        """The next incarnation."""
         restored = None
         if self.checkpoint is not None:
             state, machine = self.checkpoint
-            if forget:
-                machine = encode_notes([note for note in decode_notes(machine) if not isinstance(note, Fingerprints)])
             restoring = Restoring.behind(state, machine)
             for events, notes in self.entries:
                 restoring.entry(events, notes)
@@ -167,19 +165,6 @@ def test_the_last_4096_numbers_are_known_and_older_ones_are_acknowledged_unseen(
         assert refused(life.append(number, records=last + 1), number)
         assert isinstance(life.append(number, records=number), m.Ack)
     assert isinstance(life.append(0, records=last), m.Ack), "nobody knows any more"
-
-
-@pytest.mark.rule("E49")
-def test_a_log_without_fingerprints_is_read_and_what_it_holds_is_acknowledged_as_before() -> None:
-    life = Life()
-    life.open()
-    life.append(0)
-    life.roll()
-    life.append(1)
-    life.restart(forget=True)
-    life.open(session=2)
-    assert life.append(0, payload=b"b") == m.Ack("0", 0, 0, 1), "it stands before the checkpoint"
-    assert refused(life.append(1, payload=b"b"), 1), "the event itself is in the log"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from epochal.catalog_api.answers import Renewal
 from epochal.catalog_api.requests import MOST_TOGETHER, SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import CatalogUnavailable, StreamGone, Superseded
-from epochal_publisher.segments.renewals import ASK_AGAIN, MOST_AT_ONCE, SharedRenewals
+from epochal_publisher.segments.renewals import MOST_AT_ONCE, SharedRenewals
 
 RENEWED = {"ttl": 10.0, "complete": False, "recorded": {}, "released": {}}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,7 +33,6 @@ class Catalog:
     def __init__(self) -> None:
         self.requests: list[list[str]] = []
         self.sizes: list[int] = []
-        self.old = False
         self.refuses: str | None = None
         self.of: dict[str, tuple[int, str]] = {}
         self.may_answer = asyncio.Event()
@@ -41,8 +40,6 @@ class Catalog:
         self.asked: asyncio.Queue[Sequence[str]] = asyncio.Queue()
 
     async def together(self, request: web.Request) -> web.Response:
-        if self.old:
-            return web.json_response(problem(405, "method_not_allowed"), status=405)
         if self.refuses is not None:
             return web.json_response(problem(422, self.refuses), status=422)
         body = await request.read()
@@ -112,22 +109,6 @@ async def test_a_lease_that_is_lost_is_lost_alone(catalog: Catalog) -> None:
     errors = {at: type(each) for at, each in enumerate(answers) if not isinstance(each, Renewal)}
     assert errors == {3: Superseded, 50: StreamGone, 99: CatalogUnavailable}
     assert catalog.requests == [NAMES]
-
-
-async def test_a_catalog_of_an_earlier_version_is_asked_for_each_lease_and_asked_again_later(catalog: Catalog) -> None:
-    catalog.old, catalog.of = True, {"p002": (409, "superseded")}
-    async with serving(catalog) as renewals:
-        for _ in range(2):
-            answers = await asyncio.gather(*ask(renewals, *NAMES[:4]), return_exceptions=True)
-            assert [type(each) for each in answers] == [Renewal, Renewal, Superseded, Renewal]
-        assert sorted(catalog.requests) == sorted([[name] for name in NAMES[:4]] * 2)
-        catalog.old, catalog.requests = False, []
-        await asyncio.gather(*ask(renewals, *NAMES[3:6]))
-        assert len(catalog.requests) == 3, "it is not asked each time"
-        renewals._single_until -= ASK_AGAIN  # as if that time had passed
-        catalog.requests = []
-        await asyncio.gather(*ask(renewals, *NAMES[3:6], urgent=True))
-        assert catalog.requests == [NAMES[3:6]]
 
 
 async def test_where_all_are_refused_together_each_is_judged_by_itself(catalog: Catalog) -> None:

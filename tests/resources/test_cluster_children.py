@@ -271,7 +271,7 @@ def test_a_larger_volume_restarts_nothing() -> None:
 @pytest.mark.parametrize("spec", [{}, STORAGE], ids=["in memory", "with logs"])
 @pytest.mark.parametrize("segments", [1, 3])
 def test_where_it_is_not_given_a_pod_serves_one_segment_and_is_the_same_to_the_byte(segments: int, spec: Any) -> None:
-    """Earlier versions stored this 1, so an upgrade, or the field's removal, must replace no pod."""
+    """So the field's removal replaces no pod."""
     absent, one = (
         children_of(stream(segments, **spec, publishers=given), SETTINGS) for given in ({}, {"segmentsPerPod": 1})
     )

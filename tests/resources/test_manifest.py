@@ -40,6 +40,7 @@ FULL: dict[str, Any] = {
             "nodeSelector": {"disk": "ssd"},
             "tolerations": [{"key": "x"}],
             "topologySpread": False,
+            "dedicated": True,
         },
         "relays": 1,
     },
@@ -83,22 +84,21 @@ def test_every_field_is_accepted_and_survives() -> None:
 def test_the_normal_form_fills_in_defaults_but_not_what_is_planned() -> None:
     spec = StreamManifest.from_document(document()).to_document()["spec"]
     assert spec["history"] == {"retention": {"mode": "keep", "time": "1h", "bytes": "256Mi"}, "durability": "auto"}
-    assert "publishers" not in spec
+    assert spec["progress"]["whenLost"] == "release"
+    assert (spec["publishers"], spec["relays"]) == ({"dedicated": False}, 0)
     assert "watermark" not in spec
-    assert "relays" not in spec
 
 
 def test_how_many_segments_a_publisher_serves_is_kept_as_it_was_given_also_one() -> None:
-    """What an earlier version stored says 1, its default."""
     for asked in ({"segmentsPerPod": 1}, {"segmentsPerPod": 3}):
         manifest = StreamManifest.from_document(document(segments=3, publishers=asked))
-        assert manifest.to_document()["spec"]["publishers"] == asked
+        assert manifest.to_document()["spec"]["publishers"] == {**asked, "dedicated": False}
     for nothing in ({}, {"segmentsPerPod": None}):
         manifest = StreamManifest.from_document(document(segments=3, publishers=nothing))
-        assert "publishers" not in manifest.to_document()["spec"]
+        assert "segmentsPerPod" not in manifest.to_document()["spec"]["publishers"]
         assert manifest.spec.publishers.segments_per_pod is None
     with_more = StreamManifest.from_document(document(publishers={"topologySpread": False}))
-    assert with_more.to_document()["spec"]["publishers"] == {"topologySpread": False}
+    assert with_more.to_document()["spec"]["publishers"] == {"topologySpread": False, "dedicated": False}
 
 
 @pytest.mark.parametrize("durability", ["batch", "interval"])
@@ -240,7 +240,7 @@ def test_ports_are_those_of_local_mode() -> None:
     assert on_a_cluster.local_ports == {}
     assert [item.path for item in on_a_cluster.not_in_effect()] == list(here.local_ports)
     plain = StreamManifest.from_document(document()).to_document()["spec"]
-    assert "relayHttpPort" not in plain, "services of an earlier version refuse fields that they do not know"
+    assert "relayHttpPort" not in plain
     assert "httpPort" not in plain.get("publishers", {})
 
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.kinds import Answer, AnyTime, Flag, Key, Number, Seconds, Text, Times, Whole
-from epochal.protocol.messages import FIRST_SESSION
 from epochal.resources.manifest import StreamManifest
 
 
@@ -175,12 +174,6 @@ class WriterSession(Answer):
     first: Flag
     before: Whole | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _count_from_one(cls, value: dict[str, Any]) -> dict[str, Any]:
-        """A catalog of the release before counts sessions from 1, and does not say which is first."""
-        return {"first": value["session"] == FIRST_SESSION, **value}
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentGrant(Answer):
@@ -214,13 +207,6 @@ class Registration(Answer):
     ttl: Seconds
     segments: tuple[SegmentGrant, ...]
     sessions: Mapping[Text, Whole] = field(default_factory=dict)
-    keeps_horizons: Annotated[Flag, Field(exclude=True)] = False
-    """Whether the catalog stores horizons (E11): read off the segments, because one of the release before does not."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _find_horizons(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return {**value, "keeps_horizons": any("horizon" in segment for segment in value["segments"])}
 
 
 @dataclass(frozen=True, slots=True)

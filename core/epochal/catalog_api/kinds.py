@@ -70,7 +70,8 @@ def fields_of(value: Any) -> dict[str, Any]:
 class Answer:
     """An answer: a dataclass whose fields are of the kinds of this module.
 
-    A field has a default where an older catalog does not send it; this one always does.
+    A catalog sends every field. A client reads an answer without a field that has a default, so a field that is added
+    later has one: a catalog of the version before does not send it.
     """
 
     __slots__ = ()

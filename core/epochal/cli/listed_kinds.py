@@ -200,7 +200,7 @@ def _lag(item: Document) -> str:
     """How many complete epochs wait for the program, and for how long something has waited."""
     counters = item.get("counters") or {}
     epochs, seconds = counters.get("waiting_epochs"), counters.get("waiting_seconds")
-    if epochs is None or seconds is None:  # a client of an earlier version does not report it
+    if epochs is None or seconds is None:  # it has not reported yet
         return "-"
     return f"{epochs:.0f}/{seconds:.1f}s" if seconds else "0"
 
@@ -215,7 +215,7 @@ def _received(item: Document) -> str:
 
 
 def _share_of_received(name: str) -> Cell:
-    """A counter of bytes as a share of all received bytes; clients of earlier versions do not report it."""
+    """What share of the bytes that were sent to a reader these are; "-" before its first report."""
 
     def cell(item: Document) -> str:
         counters = item.get("counters") or {}

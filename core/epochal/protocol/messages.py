@@ -1,8 +1,8 @@
 """The vocabulary of wire protocol version 1: every message that publishers, writers and subscribers exchange.
 
 Plain immutable values. Their bytes are in `wire`, and what they mean is in the machines. Field order is the order on
-the wire; `docs/protocol.md` specifies each. A field with a default came later: it need not be there, and is left out
-where it says nothing.
+the wire; `docs/protocol.md` specifies each. A field with a default need not be there, and is left out where it says
+nothing: such is every field that a later version adds.
 
 Times in messages are times (ints or tuples), never their JSON form. `op` and `request` are numbers that the asking side
 chooses; the answer carries the same number.
@@ -261,8 +261,6 @@ class Since(NamedTuple):
     credit: int
     wanted: tuple[Time, ...] | None = None
     filter: Prefixes | None = None
-    lulls: bool = False
-    """Whether the answer may begin with a lull (E13); earlier clients ask for none."""
 
 
 class Credit(NamedTuple):

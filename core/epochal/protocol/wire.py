@@ -290,7 +290,7 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     8: (m.Ended, (_text,)),
     16: (m.Hello, (_int, _many(_int), _text, _text, _sized(16), _optional(_prefixes), _optional(_sized(16)), _int)),
     17: (m.Welcome, (_int, _int, _sized(8), _int, _int, _count, _float, _many(_text), _bool, _many(_text))),
-    18: (m.Since, (_int, _text, _optional(_position), _count, _optional(_times), _optional(_prefixes), _bool)),
+    18: (m.Since, (_int, _text, _optional(_position), _count, _optional(_times), _optional(_prefixes))),
     19: (m.Credit, (_int, _count)),
     20: (m.Opening, (_int, _position, _times, _times, _times, _times_or_none, _int, _times)),
     21: (m.Chunk, (_int, _count, _bool, _int)),
@@ -429,7 +429,7 @@ def _header(message: m.Message) -> bytes:
     for default in reversed(message._field_defaults.values()):
         if fields[-1] != default:
             break
-        fields.pop()  # what an older version says too has the same bytes as there
+        fields.pop()  # a reader takes them for what is missing
     packed: bytes = _pack([KIND_OF[type(message)], *fields])
     return packed
 

@@ -86,10 +86,7 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.publishers.tolerations": ([],),
     "spec.publishers.topologySpread": (True,),
 }
-"""Values of such fields that are not reported, because they ask for nothing or for what happens anyway."""
-_LATER = {"spec.progress.whenLost": "release", "spec.relays": 0, "spec.publishers.dedicated": False}
-"""Fields of later versions, with the value that a missing field means. A document leaves out such a value: during an
-upgrade, services of an earlier version read it too, and they refuse fields that they do not know."""
+"""Values of such fields that already do what they say, or ask for nothing."""
 
 
 M = TypeVar("M", bound=Fields)
@@ -141,12 +138,9 @@ class StreamManifest(Fields):
         for path in _OPTIONAL:
             if not self._given(path):
                 _remove(document, path.split("."))
-        for path, default in _LATER.items():
-            if field_of(document, path) == default:
-                _remove(document, path.split("."))
-        for part, field in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "publishers")):
-            if not document[part][field]:
-                del document[part][field]
+        for field in ("labels", "annotations"):
+            if not document["metadata"][field]:
+                del document["metadata"][field]
         return document
 
     def not_in_effect(self) -> list[NotInEffect]:

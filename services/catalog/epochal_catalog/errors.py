@@ -74,10 +74,10 @@ class StoreFailed(StoreUnavailable):
     code = "store_failed"
 
 
-class SchemaTooNew(ConfigError):
-    """The database was written by a newer release; this one does not open it."""
+class UnknownSchema(ConfigError):
+    """The database was written by a newer release, by one before 0.1.0, or by another program."""
 
-    code = "schema_too_new"
+    code = "unknown_schema"
 
 
 class DataDirectoryError(ConfigError):

@@ -11,6 +11,8 @@ from tests.cluster.harness import apiserver
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.kubernetes import KubectlError, eventually
 
+from set_version import version
+
 TEMPLATES = Path(__file__).parents[3] / "spark" / "kubernetes"
 SIDECAR = "epochal-sidecar"
 HOME = "epochal"
@@ -97,7 +99,7 @@ def test_a_labelled_pod_gets_what_the_templates_have(server: ApiServer):
     sidecar, *others = spec["initContainers"]
     assert others == []
     template = yaml.safe_load((TEMPLATES / "driver-sidecar.yaml").read_text())["spec"]["initContainers"][0]
-    assert sidecar["image"] == "epochal-publisher:0.1.0"
+    assert sidecar["image"] == f"epochal-publisher:{version()}"
     environment_there = environment(sidecar)
     assert environment_there.pop("EPOCHAL_SIDECAR_LOG_LEVEL") == "info"
     assert environment_there.pop("OTEL_EXPORTER_OTLP_ENDPOINT") == COLLECTOR

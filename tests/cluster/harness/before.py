@@ -1,23 +1,20 @@
-"""The previous version: chart and images of an earlier commit of this repository, for tests of the upgrade.
+"""The version before: its chart and images, for tests of the upgrade.
 
 They are built once, and kept beside the images of the present version, whose layers they share: the code in them is
 that of the commit, and what others wrote is as it is now.
 """
 
-import io
 import os
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tests.cluster.harness.building import BuildError, locked
 from tests.cluster.harness.places import ROOT
+from tests.version_before import commit, extract
 
-COMMIT = "862f78b"
-"""The last commit whose publishers record no horizon."""
 TAG = "before"
 _COMPONENTS = ("catalog", "publisher", "operator", "toolbox")
 _IMAGES = ROOT / ".cache" / "images"
@@ -37,10 +34,6 @@ _SHARED = ("storage", "run", "driver", "lock")
 """What builds of both versions share: the layers, and the lock by which they take turns."""
 
 
-class NoHistoryError(Exception):
-    """This clone does not have the commit."""
-
-
 class Before(NamedTuple):
     """What `built` has made. `archives`: images `localhost/epochal-NAME:TAG`."""
 
@@ -50,27 +43,25 @@ class Before(NamedTuple):
 
 
 def built() -> Before:
-    """Chart and images, built if need be: a minute or two the first time.
+    """Chart and images, built if need be: a minute or two the first time. Those of another commit are removed then.
 
     Raises:
         NoHistoryError: The repository does not have the commit, as in a shallow clone.
         BuildError: An image could not be built.
     """
-    target = _IMAGES / f"{TAG}-{COMMIT}"
+    target = _IMAGES / f"{TAG}-{commit()}"
     with locked(_IMAGES / f"{TAG}.lock"):
         if not target.exists():
+            for other in _IMAGES.glob(f"{TAG}-*"):
+                shutil.rmtree(other)
             _build(target)
     return Before(TAG, target / "chart", tuple(target / f"{name}.tar" for name in _COMPONENTS))
 
 
 def _build(target: Path) -> None:
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", COMMIT, *_CODE], capture_output=True, check=False)
-    if archive.returncode:
-        raise NoHistoryError(f"needs a clone with the commit {COMMIT} in its history: {archive.stderr.decode()}")
     with TemporaryDirectory(dir=_IMAGES) as directory:
         sources = Path(directory)
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(sources, filter="data")
+        extract(_CODE, sources)
         for name in _AS_NOW:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             copy(ROOT / name, sources / name)
@@ -85,7 +76,7 @@ def _build(target: Path) -> None:
         command = [str(sources / "tools" / "images"), *_COMPONENTS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise BuildError(f"the images of {COMMIT} could not be built:\n{done.stdout}{done.stderr}")
+            raise BuildError(f"the images of {target.name} could not be built:\n{done.stdout}{done.stderr}")
         made = sources / "made"
         shutil.copytree(sources / "charts" / "epochal", made / "chart")
         for name in _COMPONENTS:

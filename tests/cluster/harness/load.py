@@ -20,7 +20,7 @@ from tests.cluster.harness.release import POD_PATIENCE
 from tests.cluster.harness.toolbox import IMAGE
 
 WRITERS = ("w1", "w2")
-READERS = {"r1": "", "r2": ""}
+READERS = {"r1": "auto", "r2": "auto"}
 """Names, and the way that each takes: `direct`, `relay:NAME`, ...; empty: as the client has it."""
 SPEC: dict[str, Any] = {
     "payload": {"encoding": "msgpack"},
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     directory.mkdir(exist_ok=True)
     start = multiprocessing.get_context("spawn").Process
 
-    def begin(name, since, via=""):
+    def begin(name, since, via="auto"):
         part = pipeline.Part(url, stream, name, 0, directory, seed, via=via)
         actor = start(target=act, args=(part, since, float(pause)), name=name)
         actor.start()

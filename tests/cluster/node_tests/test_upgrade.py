@@ -1,8 +1,8 @@
 """New versions and old ones again: pods are replaced one at a time, and nobody who publishes or reads loses anything.
 
 Sources: faults 51 and 52. The next version is the same code under another tag, in a chart of another version: what is
-tried is the way there and back. The version before is that of an earlier commit, with its own images and chart: what is
-tried is the way from there.
+tried is the way there and back. The version before (`tests.version_before`) has its own images and chart: what is tried
+is the way from there.
 """
 
 import json
@@ -16,12 +16,13 @@ from typing import Any, Self
 
 import pytest
 import yaml
-from tests.cluster.harness.before import Before, NoHistoryError, built
+from tests.cluster.harness.before import Before, built
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.load import READERS, SPEC, Load
 from tests.cluster.harness.pods import pod
 from tests.cluster.harness.release import CATALOGS, CHART, OPERATORS, POD_PATIENCE, TAG, Release
 from tests.cluster.harness.streams import SMALL, Streams, condition, stream
+from tests.version_before import NoHistoryError
 
 NEXT = "next"
 PODS = {f"orders-{index}" for index in range(3)}
@@ -225,9 +226,8 @@ def lease_ttl(release: Release) -> str:
 def test_from_the_version_before_under_load(cluster, no_release, before, namespaces, tmp_path):
     """The clients of the stream with storage stay those of before, except one that reads through relays.
 
-    The first relay follows the publishers of before, beside a catalog that knows none: a reader finds it once the
-    catalog is new, and goes on through one of the operator's when the first one ends. The clients of the other stream
-    are new before it is.
+    The first relay follows the publishers of before, and goes on when the catalog is new: a reader finds it there, and
+    goes on through one of the operator's when the first one ends. The clients of the other stream are new before it is.
     """
     release, spec = no_release, {**SPEC, "segments": 2}
     release.upgrade({"image.tag": before.tag}, before.chart)

@@ -59,7 +59,6 @@ async def _describe(streams: list[tuple[str, str]], output: Format, url: str | N
             if output is Format.NAME:
                 print(printable(f"stream/{STREAMS.key(item)}"))
                 continue
-            # A catalog of an earlier version neither counts relays nor lists them.
             relays = await documents.all(f"{stream_path(*name)}/relays") if item.get("relays") else []
             if output.is_document:
                 if number and output is Format.YAML:

@@ -230,7 +230,7 @@ def _values(column: Any, exact: bool) -> list[Any]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names of columns, the second of a name as `name#2`: an earlier version published such batches."""
+    """Names of columns, the second of a name as `name#2`: a payload is published as it is, and may repeat names."""
     return [f"{name}#{names[:at].count(name) + 1}" if name in names[:at] else name for at, name in enumerate(names)]
 
 
@@ -299,7 +299,7 @@ def raw_record(record: Any) -> bytes:
 
 @contextlib.contextmanager
 def deeper() -> Iterator[None]:
-    """Raise Python's recursion limit, to show deeply nested records that earlier versions accepted."""
+    """Let records be shown that are nested deeper than Python's limit of calls allows: a payload may be."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:

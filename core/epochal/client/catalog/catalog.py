@@ -200,8 +200,8 @@ class CatalogClient:
     async def another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamInfo | None:
         """The stream once `segment` has a publisher whose token is not `token` (0 for none), or after `wait` seconds.
 
-        A catalog that has little room for those who wait answers at once, and one of an earlier version as `lookup`
-        does. None, at once, where `MAX_WAITING` calls wait already. Raises `StreamNotFound`.
+        A catalog that has little room for those who wait answers at once. None, at once, where `MAX_WAITING` calls wait
+        already. Raises `StreamNotFound`.
         """
         if self._waiting >= MAX_WAITING:
             return None
@@ -286,7 +286,7 @@ class CatalogClient:
     async def renew_together(self, leases: Sequence[RenewOne]) -> Sequence[Renewal | EpochalError]:
         """Renew up to `MOST_TOGETHER` leases in one request; for each, in order, its renewal or what `renew` raises.
 
-        Raises `EpochalError` where the whole request is refused: a catalog of an earlier version has no such call.
+        Raises `EpochalError` where the whole request is refused.
         """
         _, answer = await self._http.call("PUT", "/v1/publishers", json=RenewTogether([*leases]).to_json())
         items = get(answer, "items", list)

@@ -177,7 +177,7 @@ class Directory:
                 self._take(info)
                 return True
             if loop.time() - asked < wait / 2:
-                return False  # a catalog of an earlier version, which does not wait for this
+                return False  # the catalog has no room for another that waits
         return False
 
     @staticmethod

@@ -5,7 +5,6 @@ again, and nothing that is relayed waits for it.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,10 +17,6 @@ from epochal.errors import EpochalError, RemoteProtocolError, StreamGone, Stream
 
 WITHDRAW = 1.0
 """Seconds that leaving waits for the catalog; after that the entry lapses by itself."""
-NO_LIST = "no_such_route"
-"""The code by which a catalog says that it knows no relays: it is of a version before them."""
-
-_log = logging.getLogger("epochal.client")
 
 
 class RelayLease:
@@ -35,8 +30,6 @@ class RelayLease:
         self._registration = registration
         self._report = report
         self._listed = False
-        self._no_list = False
-        """Whether the catalog is of a version that lists no relays, as far as is known."""
         self._asked = asyncio.Event()
 
     async def run(self) -> None:
@@ -44,7 +37,7 @@ class RelayLease:
 
         Raises `StreamGone` when the stream was deleted, or was created again: the relay has nothing left to relay.
         Raises any other error by which the catalog refuses the registration. What is no answer of a catalog, such as
-        that of a proxy, is tried again; so is a catalog of a version before relays, until it is upgraded.
+        that of a proxy, is tried again.
         """
         backoff = Backoff(RECONNECT_FIRST, RECONNECT_LAST)
         while True:
@@ -56,21 +49,12 @@ class RelayLease:
             except EpochalError as error:
                 if error.code == "unknown_relay":
                     self._listed = False
-                elif error.code == NO_LIST:
-                    self._warn()
                 elif not error.retryable and not isinstance(error, RemoteProtocolError):
                     raise
                 await backoff.pause()
             else:
-                self._no_list = False
                 backoff.reset()
                 await self._wait(ttl / 3)
-
-    def _warn(self) -> None:
-        """Once for each time that such a catalog is met."""
-        if not self._no_list:
-            _log.warning("the catalog is of a version that lists no relays, so nobody finds this one: upgrade it first")
-        self._no_list = True
 
     def ask_now(self) -> None:
         """Renew at once: what `report` says has changed."""

@@ -28,6 +28,7 @@ INDEX_STEP: Final = 64 * 1024
 
 _HEAD = struct.Struct(">8sHHQQ8sII")
 _CRC = struct.Struct(">I")
+_PUBLIC_FIELDS: Final = 5
 _FOOTER = struct.Struct(">IIqQQ")
 _INDEX_HEAD = struct.Struct(">8sHIQ")
 _LOG_MAGIC: Final = b"EPOCHLOG"
@@ -121,8 +122,8 @@ def encode_header(
     stream: str, segment: str, checkpoint: LogCheckpoint, incarnations: Incarnations, *, created: int, salt: bytes
 ) -> bytes:
     """A header. `salt` is eight random bytes, so that no two files have the same seed. Raises `LocalProtocolError`."""
-    quiet = [] if checkpoint.quiet_since is None else [_fields(checkpoint.quiet_since)]
-    public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations, *quiet])
+    quiet = None if checkpoint.quiet_since is None else _fields(checkpoint.quiet_since)
+    public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations, quiet])
     if len(public) + len(checkpoint.machine) > MAX_CHECKPOINT:
         raise LocalProtocolError(f"a checkpoint of more than {MAX_CHECKPOINT} bytes")
     head = _HEAD.pack(
@@ -159,8 +160,13 @@ def decode_header(data: bytes) -> FileHeader:
     if _crc(0, data[: _HEAD.size] + body) != crc:
         raise Damaged("the header does not have its checksum")
     *_, created, _, public, _ = _HEAD.unpack_from(data)
-    stream, segment, state, incarnations, *quiet = _unpack(body[:public])
-    quiet_since = SegmentState(*quiet[0]) if quiet else None
+    fields = _unpack(body[:public])
+    if len(fields) != _PUBLIC_FIELDS:
+        raise LogMismatch(
+            f"a log file whose checkpoint has {len(fields)} fields: it is from before 0.1.0, and no release reads it"
+        )
+    stream, segment, state, incarnations, quiet = fields
+    quiet_since = None if quiet is None else SegmentState(*quiet)
     checkpoint = LogCheckpoint(SegmentState(*state), body[public:], quiet_since)
     return FileHeader(stream, segment, created, checkpoint, incarnations, length, _CRC.unpack(crc)[0])
 
@@ -238,8 +244,7 @@ def decode_index(data: bytes, seed: int, length: int) -> Index | None:
 
 
 def _fields(state: SegmentState) -> tuple[object, ...]:
-    fields = (state.seq, state.lower, state.active, state.aborted)
-    return (*fields, state.below) if state.below else fields
+    return (state.seq, state.lower, state.active, state.aborted, state.below)
 
 
 def _crc(seed: int, data: bytes) -> bytes:

@@ -57,10 +57,7 @@ class SegmentState:
 
     @property
     def upper(self) -> tuple[Time, ...]:
-        """The maximal times that are active, or that an earlier incarnation may have had: none can be seen whole (E15).
-
-        Since `below` is part of it, a reader of a version that does not know `below` leaves out the same epochs.
-        """
+        """The maximal times that are active, or may have been in the last incarnation: none can be seen whole (E15)."""
         return tuple(UpperFrontier((*self.active, *self.below)))
 
 

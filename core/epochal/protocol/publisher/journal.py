@@ -63,15 +63,14 @@ class WriterIs(NamedTuple):
     touched: tuple[Time, ...]
     present: bool
     lost: bool
-    granted: int
-    """0 or 1; 2 if `closed`, which earlier versions read as 1."""
-    source: int = -1
-    whole: int = -1
-    source_seq: int = -1
-    torn: bool = False
-    refusing: bool = False
-    numbered: tuple[Time, ...] = ()
-    """This and the five before it came later; they are left out where the writer has no source numbers."""
+    granted: bool
+    closed: bool
+    source: int
+    whole: int
+    source_seq: int
+    torn: bool
+    refusing: bool
+    numbered: tuple[Time, ...]
 
 
 class WriterForgotten(NamedTuple):
@@ -90,13 +89,10 @@ class PublisherIs(NamedTuple):
     finishing: bool
     early: bool
     complete: bool
-    finished: bool = False
-    """Whether a writer has finished (E47). Added later than the other fields, so it is left out where it is false."""
-    closed: tuple[Time, ...] = ()
-    """What the last writer to close had held (E3); empty once the frontier has passed that.
-
-    Added later still, and left out where it is empty.
-    """
+    finished: bool
+    """Whether a writer has finished (E47)."""
+    closed: tuple[Time, ...]
+    """What the last writer to close had held (E3); empty once the frontier has passed that."""
 
 
 class EpochIs(NamedTuple):
@@ -129,13 +125,7 @@ _pack = msgpack.Packer(autoreset=True).pack
 
 def encode_notes(notes: Iterable[Note]) -> bytes:
     """Notes as msgpack arrays `[kind, field...]`, one after the other."""
-    return b"".join([_pack([_KIND_OF[type(note)], *_fields(note)]) for note in notes])
-
-
-def _fields(note: Note) -> Sequence[object]:
-    if type(note) is PublisherIs:
-        return note if note.closed else note[:-1] if note.finished else note[:-2]
-    return note[:-6] if type(note) is WriterIs and note.source < 0 and not note.refusing else note
+    return b"".join([_pack([_KIND_OF[type(note)], *note]) for note in notes])
 
 
 def decode_notes(data: bytes) -> list[Note]:
@@ -156,7 +146,7 @@ def writer_note(state: WriterState) -> WriterIs:
     """The writer as it is now."""
     return WriterIs(
         state.writer, state.session, state.under, state.number, tuple(state.held), tuple(sorted(state.touched)),
-        state.present, state.lost, 2 if state.closed else state.granted,
+        state.present, state.lost, state.granted, state.closed,
         state.source, state.whole, state.source_seq, state.torn, state.refusing, tuple(sorted(state.numbered)),
     )  # fmt: skip
 
@@ -319,7 +309,7 @@ class Restoring:
         state.source, state.whole, state.source_seq = note.source, note.whole, note.source_seq
         state.torn, state.refusing, state.numbered = note.torn, note.refusing, set(note.numbered)
         state.present, state.lost = note.present, note.lost
-        state.granted, state.closed = note.present and note.granted > 0, note.granted == 2
+        state.granted, state.closed = note.present and note.granted, note.closed
 
     def end(self) -> Restored:
         """The state at the end of the log. Raises `LocalProtocolError` when its notes and its events disagree."""

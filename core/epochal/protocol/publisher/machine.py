@@ -52,7 +52,7 @@ class SegmentPublisher:
     - `lower`: where it starts. None means bottom, for a new segment; else it is the frontier that the catalog has
       recorded.
     - `horizon`: without a log, every time in it is aborted (E11). None means that the catalog has none, because the
-      last incarnation had a log or was of a version that recorded none; then the publisher waits for the writers first.
+      last incarnation had a log; then the publisher waits for the writers first.
     - `known_writers`: those that had the segment open when the last incarnation ended. Nothing completes before each of
       them is back or timed out (E11).
     - `sessions`: the newest session that the catalog has given each writer; a writer in its first session may be left

@@ -73,8 +73,6 @@ class _Answering:
     """Whether the log knows that position; else all after it is gone."""
     from_start: bool = False
     """Whether the answer begins where the history begins, or where that which is wanted of it begins."""
-    lulls: bool = False
-    """Whether it may begin with a lull (E13)."""
     topics: TopicFilter | None = None
     """The topics that are wanted, for the whole answer (F10); None for all."""
     wanted: EpochQuery | None = None
@@ -265,7 +263,7 @@ class SegmentServer:
         if survived is not None and position.seq > survived:
             position = m.Position(incarnation, survived)  # later events did not survive a crash: begin there (E10)
         answering = _Answering(position.seq, min(ask.credit, MAX_CREDIT), now, position, survived is not None)
-        answering.from_start, answering.wanted, answering.lulls = ask.position is None, wanted, ask.lulls
+        answering.from_start, answering.wanted = ask.position is None, wanted
         answering.topics = None if ask.filter is None else TopicFilter(*ask.filter)
         self._answers[peer, ask.request] = answering
         self._begin(peer, ask.request, answering)
@@ -289,7 +287,7 @@ class SegmentServer:
         first, asked = history.first, answering.opening.seq
         if answering.from_start or not answering.known:
             asked = first
-        lull = self._lull(answering)
+        lull = self._lull()
         if lull is not None and answering.known and lull.since.seq <= asked and (asked < first or answering.from_start):
             self._open(peer, request, answering, lull.since, lull)
             return
@@ -303,9 +301,9 @@ class SegmentServer:
             answering.reading = True
             self.publisher.emit(FindState(peer, request, answering.at))
 
-    def _lull(self, answering: _Answering) -> Lull | None:
-        """The lull that is gone before the first event that can be had, for who takes one; None for an empty one."""
-        lull = self.publisher.history.lull if answering.lulls else None
+    def _lull(self) -> Lull | None:
+        """The lull that is gone before the first event that can be had (E13); None for an empty one."""
+        lull = self.publisher.history.lull
         return lull if lull is not None and lull.since.seq < lull.seq else None
 
     def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: EpochQuery) -> None:
@@ -323,7 +321,7 @@ class SegmentServer:
 
     def _begin_wanted(self, peer: bytes, request: int, answering: _Answering, state: SegmentState) -> None:
         """Where nothing earlier is there, what is wanted may have begun before a lull and not before that is gone."""
-        lull = self._lull(answering)
+        lull = self._lull()
         if lull is not None and lull.seq == state.seq:
             self._open(peer, request, answering, lull.since, lull)
         else:

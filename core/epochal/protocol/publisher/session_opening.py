@@ -35,9 +35,9 @@ from epochal.protocol.times import Time
 class LostHorizon:
     """What the last incarnation may have had when no one recorded it: its known writers report it when they come back.
 
-    The catalog then has a frontier of the segment but no horizon: the last incarnation had a log that is gone, or was
-    of a version that recorded none. Nothing is served and no writer is admitted until all known writers have requested
-    to open or have timed out. Then every time at which one of them may have appended is aborted (E11).
+    The catalog then has a frontier of the segment but no horizon: the last incarnation had a log that is gone. Nothing
+    is served and no writer is admitted until all known writers have requested to open or have timed out. Then every
+    time at which one of them may have appended is aborted (E11).
     """
 
     def __init__(self, log: EventLog, *, pending: bool) -> None:

@@ -322,7 +322,7 @@ class RelayedSegment:
             raise RelayEnded("this relay goes on elsewhere since you said hello; join again")
         topics = EVERYTHING if since.filter is None else TopicFilter(*since.filter)
         is_here = since.position is not None and since.wanted is None and run.history.has(since.position, topics)
-        if is_here or since.filter is not None:  # old clients ask for all topics, whatever they want
+        if is_here or since.filter is not None:  # without a filter it may want less than all
             self._union.asked(topics, now)
         if is_here:
             run.server.receive(peer, since, now)

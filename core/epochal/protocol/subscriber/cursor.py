@@ -20,10 +20,7 @@ from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 T = TypeVar("T")
 
 _FORM = 5
-"""The newest. Form 4 has no `new_topics`, form 3 no `topics`, form 2 no `seen_from` and form 1 no `unreported_aborts`.
-
-All forms are read. A cursor is written in the oldest form from 2 on that has all its fields.
-"""
+"""The form that is written and read. Forms 1 to 4 are from before 0.1.0."""
 
 MAX_TOPICS = 4096
 """Bytes of a filter that a cursor carries; of a larger one it carries a digest (F9).
@@ -67,35 +64,29 @@ class Cursor:
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back, on this machine or another."""
-        form = 2 if self.seen_from is None else 3
-        if self.new_topics:
-            form = _FORM
-        elif self.topics is not None:
-            form = 4
         value: dict[str, Any] = {
-            "cursor": form,
+            "cursor": _FORM,
             "stream": self.stream,
             "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
             "frontier": [to_json(time) for time in self.frontier],
             "aborted": [to_json(time) for time in self.aborted],
             "untold": [to_json(time) for time in self.unreported_aborts],
-        }
-        if form > 2:
-            value["seen_from"] = None if self.seen_from is None else [to_json(time) for time in self.seen_from]
-        if isinstance(self.topics, TopicFilter):
-            value["topics"] = _in_hex(self.topics)
-        elif form > 3:
-            value["topics"] = self.topics
-        if form > 4:
-            value["new_topics"] = [
+            "seen_from": None if self.seen_from is None else [to_json(time) for time in self.seen_from],
+            "topics": _in_hex(self.topics) if isinstance(self.topics, TopicFilter) else self.topics,
+            "new_topics": [
                 [_in_hex(new.kept), None if new.whole_from is None else [to_json(time) for time in new.whole_from]]
                 for new in self.new_topics
-            ]
+            ],
+        }
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Cursor":
-        """Read a cursor; raises `CursorError` that names the field that is wrong, and says what it should be."""
+        """Read a cursor.
+
+        Raises `CursorError`, which names the field that is wrong and says what it should be, or the form of a cursor
+        that this version does not read.
+        """
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -103,17 +94,20 @@ class Cursor:
         if type(value) is not dict:
             raise CursorError(f"{_NONE}: {reprlib.repr(text)} is no JSON object")
         form = _field(value, "cursor", _form)
+        if form != _FORM:
+            raise CursorError(
+                f"a cursor of form {form}; this version reads form {_FORM}: resume with the version that saved it, or"
+                " begin at 'start', at a time, or live"
+            )
         return cls(
             _field(value, "stream", _stream),
             _field(value, "positions", _positions),
             _field(value, "frontier", _times),
             _field(value, "aborted", _times),
-            _field(value, "untold", _times) if form > 1 else (),
-            None
-            if form < 3 or (form > 3 and value.get("seen_from", ()) is None)
-            else _field(value, "seen_from", _times),
-            None if form < 4 or (form > 4 and value.get("topics", ()) is None) else _field(value, "topics", _topics),
-            _field(value, "new_topics", _new_topics) if form > 4 else (),
+            _field(value, "untold", _times),
+            _field(value, "seen_from", _times_or_none),
+            _field(value, "topics", _topics),
+            _field(value, "new_topics", _new_topics),
         )
 
 
@@ -157,7 +151,7 @@ def _field(value: dict[str, Any], name: str, read: Callable[[Any], T]) -> T:
 
 
 def _form(value: Any) -> int:
-    if type(value) is not int or not 1 <= value <= _FORM:
+    if type(value) is not int or value < 1:
         raise ValueError
     return value
 
@@ -187,8 +181,12 @@ def _times(value: Any) -> tuple[Time, ...]:
     return tuple(map(from_json, value))
 
 
-def _topics(value: Any) -> TopicFilter | str:
-    return value if type(value) is str else _filter(value)
+def _times_or_none(value: Any) -> tuple[Time, ...] | None:
+    return None if value is None else _times(value)
+
+
+def _topics(value: Any) -> TopicFilter | str | None:
+    return value if value is None or type(value) is str else _filter(value)
 
 
 def _filter(value: Any) -> TopicFilter:
@@ -201,26 +199,26 @@ def _in_hex(topics: TopicFilter) -> list[list[str]]:
 
 
 def _new_topics(value: Any) -> tuple[NewTopics, ...]:
-    if type(value) is not list or not value:
-        raise ValueError
+    if type(value) is not list:
+        raise TypeError
     return tuple([_new(pair) for pair in value])
 
 
 def _new(pair: Any) -> NewTopics:
     kept, whole_from = pair
-    return NewTopics(_filter(kept), None if whole_from is None else _times(whole_from))
+    return NewTopics(_filter(kept), _times_or_none(whole_from))
 
 
 _NONE = "this is no cursor as Cursor.to_json writes it"
 _ARRAY = "an array of times"
 _FIELDS = {
-    "cursor": f"its form, which this version reads from 1 to {_FORM}",
+    "cursor": "its form, a number from 1 on",
     "stream": "the uid of its stream, a text",
     "positions": '{"SEGMENT": [INCARNATION, SEQ], ...} with numbers up to 2^63-1, and -1 as SEQ for nothing yet',
     "frontier": _ARRAY,
     "aborted": _ARRAY,
     "untold": _ARRAY,
-    "seen_from": f"{_ARRAY}, or null from form 4 on",
-    "topics": "a digest, or the wanted and the rejected prefixes in hex, as two arrays, or null in form 5",
+    "seen_from": f"{_ARRAY}, or null",
+    "topics": "a digest, or the wanted and the rejected prefixes in hex, as two arrays, or null",
     "new_topics": "an array of pairs: what is kept, as two arrays like topics, and an array of times or null",
 }

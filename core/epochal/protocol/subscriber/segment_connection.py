@@ -189,7 +189,7 @@ class SegmentConnection:
         topics = as_prefixes(self.upstream.joined) if self.terms.filters_history else None
         self.answer = Pull(position, reason, filtered=topics is not None)
         self.progress.last = self.answer.last
-        since = m.Since(self.request, self.segment, position, self._credit, wanted, topics, True)
+        since = m.Since(self.request, self.segment, position, self._credit, wanted, topics)
         self._effects.append(Request(since))
 
     # ---- going live ----

@@ -53,7 +53,7 @@ class SourceNumbers:
         Raises `UsageError` where a publisher keeps no source numbers, and `EpochAbortedError` where that is not known.
         """
         if self._resume_from is None:
-            raise UsageError("a publisher of this stream is of an earlier version, which keeps no source numbers")
+            raise UsageError("a publisher of this stream keeps no source numbers")
         if self._torn:
             raise EpochAbortedError(
                 "an epoch in which this writer had published by source numbers was aborted, so they do not say what"

@@ -262,7 +262,7 @@ def running_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> tu
 
 
 def release_of_pod(pod: Object) -> str:
-    """The hash of the operator settings that a pod was created with; empty if an older operator created it."""
+    """The hash of the operator's settings that a pod was made under; empty where somebody removed it."""
     return str(pod["metadata"].get("annotations", {}).get(RELEASE, ""))
 
 

@@ -35,14 +35,9 @@ class ChangeHistory:
         del self._frames[: bisect_right(self._frames, before - 1, key=itemgetter(0))]
         self.floor = max(self.floor, before - 1)
 
-    def settle(self, revision: int, floor: int | None) -> None:
-        """Set `newest` and `floor` after loading: the catalog's revision, and the floor if it was stored.
-
-        Without a stored floor, watchers can resume from just before the first change that is kept, and no earlier.
-        """
+    def settle(self, revision: int, floor: int) -> None:
+        """Set `newest` and `floor` after loading: the catalog's revision, and the floor that was stored."""
         self.newest = revision
-        if floor is None:
-            floor = self._frames[0][0] - 1 if self._frames else revision
         self.floor = floor
 
     def excess(self, coming: int) -> int | None:

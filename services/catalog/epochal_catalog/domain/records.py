@@ -1,12 +1,10 @@
 """What the catalog remembers, as plain values: one record for each row that is stored.
 
 Rules and store both use these. A decision is a list of records; the store writes them, and then the state in memory
-takes over exactly what was written. Streams that an earlier release stored are read even when this release would refuse
-to declare them: one old stream must not keep the catalog from starting.
+takes over exactly what was written.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from epochal.catalog_api.blockers import HeldBack
@@ -267,43 +265,12 @@ Removed: TypeAlias = (
 StateChange: TypeAlias = Stored | Removed | LivenessNoticed | InMemory
 
 
-_OLD = {
-    "spec.payload.schema": "of a form that is no longer read: nothing is compared with it; declare its fields in a new"
-    " stream",
-    "spec.publishers.resources": "of a form that is no longer read: requests and limits; apply the stream again",
-    "spec.publishers.tolerations": "of a form that is no longer read: as in a pod; apply the stream again",
-}
-"""Fields that earlier releases did not check, and the note that is shown for an old value."""
-
-
-def readable(record: StreamRecord) -> tuple[StreamRecord, StreamManifest, list[dict[str, Json]]]:
-    """A stored stream, its manifest, and the fields that are not in effect.
-
-    A field of `_OLD` that does not have today's form is taken out and listed as not in effect; the disk keeps it until
-    the stream is applied again. Raises `StoredStreamError` for everything else that cannot be read.
-    """
-    old: list[dict[str, Json]] = []
+def readable(record: StreamRecord) -> StreamManifest:
+    """The manifest of a stored stream. Raises `StoredStreamError` where this release cannot read it."""
     try:
-        manifest = StreamManifest.from_document(record.manifest)
+        return StreamManifest.from_document(record.manifest)
     except ManifestError as error:
-        wrong = {next((path for path in _OLD if problem.path.startswith(path)), "") for problem in error.problems}
-        if "" in wrong:
-            raise StoredStreamError(
-                f"the stored stream {record.namespace}/{record.name} cannot be read by this release; start the one that"
-                f" wrote it, or delete the stream there: {error}"
-            ) from error
-        document = record.manifest
-        for path in sorted(wrong):
-            document, value = _without(document, path.split("."))
-            old.append({"path": path, "value": value, "note": _OLD[path]})
-        record, manifest = replace(record, manifest=document), StreamManifest.from_document(document)
-    return record, manifest, [*old, *(item._asdict() for item in manifest.not_in_effect())]
-
-
-def _without(document: dict[str, Json], path: Sequence[str]) -> tuple[dict[str, Json], Any]:
-    """A copy without the field at `path`, and the field."""
-    first, *rest = path
-    if not rest:
-        return {name: value for name, value in document.items() if name != first}, document[first]
-    inner, value = _without(document[first], rest)
-    return {**document, first: inner}, value
+        raise StoredStreamError(
+            f"the stored stream {record.namespace}/{record.name} cannot be read by this release; start the one that"
+            f" wrote it, or delete the stream there: {error}"
+        ) from error

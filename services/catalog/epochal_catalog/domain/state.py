@@ -135,7 +135,7 @@ class CatalogState:
         self.noticed = [
             LivenessNoticed(token, True) for token, record in self._by_token.items() if not live.get(record.publisher)
         ]
-        self.history.settle(self.revision, self.counter(FLOOR))
+        self.history.settle(self.revision, self.counter(FLOOR) or 0)
 
     def commit(self, changes: Iterable[StateChange], now: float) -> set[str]:
         """Take over what was written; returns the names of the streams whose lookup answers may have changed."""
@@ -200,7 +200,8 @@ class CatalogState:
         return None
 
     def _take_stream(self, record: StreamRecord) -> str:
-        record, manifest, planned = readable(record)  # once, here: parsing is slow, and the result is shown often
+        manifest = readable(record)  # once, here: parsing is slow, and the result is shown often
+        planned = [item._asdict() for item in manifest.not_in_effect()]
         known = self._by_uid.get(record.uid)
         if known is not None:
             known.record, known.manifest, known.not_in_effect = record, manifest, planned

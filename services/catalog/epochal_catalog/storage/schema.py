@@ -1,6 +1,6 @@
 """The tables of the database, and its migration to the schema of this release.
 
-`migrate` runs once, before anything is read, and refuses a database that a newer release wrote.
+`migrate` runs once, before anything is read, and refuses a database whose schema it does not know.
 """
 
 from pathlib import Path
@@ -21,9 +21,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    inspect,
 )
 
-from epochal_catalog.errors import SchemaTooNew
+from epochal_catalog.errors import UnknownSchema
 
 metadata = MetaData()
 
@@ -56,8 +57,8 @@ segments = Table(
     Column("finishing", Boolean, nullable=False),
     Column("finishing_number", BigInteger, nullable=False),
     Column("horizon", JSON(none_as_null=True)),
-    Column("record_number", BigInteger, nullable=False, server_default="-1"),
-    Column("marks", JSON, nullable=False, server_default="[]"),
+    Column("record_number", BigInteger, nullable=False),
+    Column("marks", JSON, nullable=False),
 )
 
 registrations = Table(
@@ -79,7 +80,7 @@ sessions = Table(
     Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
     Column("writer", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
-    Column("first", Boolean, nullable=False, server_default="0"),
+    Column("first", Boolean, nullable=False),
     Column("released", BigInteger),
 )
 
@@ -130,17 +131,24 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migrate(connection: Connection) -> None:
-    """Run the missing migrations, in the connection's transaction. Raises `SchemaTooNew` for an unknown schema."""
+    """Run the missing migrations, in the connection's transaction. Raises `UnknownSchema`, and has changed nothing."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     scripts = ScriptDirectory.from_config(config)
     present = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if present is not None and present not in known:
-        raise SchemaTooNew(
+    if present is None:
+        if tables := inspect(connection).get_table_names():
+            raise UnknownSchema(f"the database has tables of another program, such as {min(tables)}; {_REMEDY}")
+    elif present not in {script.revision for script in scripts.walk_revisions()}:
+        raise UnknownSchema(
             f"the database has schema {present}, and this release of epochal-catalog knows schemas up to"
-            f" {scripts.get_current_head()}; start the release that wrote it, or a newer one"
+            f" {scripts.get_current_head()}; {_REMEDY}"
         )
     command.upgrade(config, "head")
+
+
+_REMEDY = (
+    "start the release that wrote it, or a newer one; or name an empty data directory, and declare the streams again"
+)

@@ -131,7 +131,7 @@ class CatalogStore:
         """Identifies the database, once it is open: a copy has the same, a new database always another."""
 
     async def open(self) -> list[StateChange]:
-        """Migrate and read everything. Raises `SchemaTooNew`, `StoreUnavailable`."""
+        """Migrate and read everything. Raises `UnknownSchema`, `StoreUnavailable`."""
         return await self._run(self._open)
 
     async def write(self, changes: Sequence[StateChange]) -> None:

@@ -121,11 +121,6 @@ class PublisherLease:
             )
             # Look it up once more: the last owner is fenced now, so what is recorded of its segments no longer changes.
             stream = await client.get(namespace, name)
-        if not registration.keeps_horizons:
-            logger.warning(
-                "the catalog is of a version that keeps no horizon, and appends to streams without storage wait:"
-                " upgrade the catalog first"
-            )
         self._token = registration.token
         self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
         return stream, registration

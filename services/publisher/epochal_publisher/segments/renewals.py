@@ -29,9 +29,6 @@ MOST_AT_ONCE = 2
 
 With one alone, a request that is under way would make each urgent one wait for two answers.
 """
-ASK_AGAIN = 60.0
-"""Seconds after which a catalog that had no such call is asked for it again: it may have been upgraded."""
-_UNKNOWN_CALL = ("method_not_allowed", "no_such_route")
 
 
 class _Asked(NamedTuple):
@@ -47,7 +44,6 @@ class SharedRenewals:
         self._waiting: list[_Asked] = []
         self._sending: dict[asyncio.Task[None], frozenset[str]] = {}
         self._due: asyncio.TimerHandle | None = None
-        self._single_until = -math.inf
 
     async def renew(
         self, publisher: str, token: int, segments: Mapping[str, SegmentReport], *, urgent: bool
@@ -128,19 +124,14 @@ class SharedRenewals:
                 each.answered.set_result(answer)
 
     async def _answers(self, leases: Sequence[RenewOne]) -> Sequence[Renewal | EpochalError]:
-        now = asyncio.get_running_loop().time()
-        if len(leases) > 1 and now >= self._single_until:
+        if len(leases) > 1:
             try:
                 return await self.client.renew_together(leases)
             except Unavailable as error:
                 return [CatalogUnavailable(str(error)) for _ in leases]
             except EpochalError as error:
                 # Refused as a whole, which says nothing of any one lease: each is judged by itself.
-                if error.code in _UNKNOWN_CALL:
-                    self._single_until = now + ASK_AGAIN
-                    logger.info("the catalog is of a version that renews leases one by one")
-                else:
-                    logger.warning("renewals that were sent together are refused, each is sent alone: %s", error)
+                logger.warning("renewals that were sent together are refused, each is sent alone: %s", error)
         return await asyncio.gather(*map(self._alone, leases))
 
     async def _alone(self, lease: RenewOne) -> Renewal | EpochalError:

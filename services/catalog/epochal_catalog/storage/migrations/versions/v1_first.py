@@ -1,9 +1,9 @@
-"""The first schema: streams, segments, registrations, sessions, counters."""
+"""The schema of 0.1.0."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "1"
 down_revision: str | None = None
 branch_labels: str | None = None
 depends_on: str | None = None
@@ -34,6 +34,9 @@ def upgrade() -> None:
         sa.Column("writers", sa.JSON, nullable=False),
         sa.Column("finishing", sa.Boolean, nullable=False),
         sa.Column("finishing_number", sa.BigInteger, nullable=False),
+        sa.Column("horizon", sa.JSON),
+        sa.Column("record_number", sa.BigInteger, nullable=False),
+        sa.Column("marks", sa.JSON, nullable=False),
     )
     op.create_table(
         "registrations",
@@ -51,6 +54,39 @@ def upgrade() -> None:
         sa.Column("uid", sa.Text, sa.ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
         sa.Column("writer", sa.Text, primary_key=True),
         sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("first", sa.Boolean, nullable=False),
+        sa.Column("released", sa.BigInteger),
+    )
+    op.create_table(
+        "subscriptions",
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("token", sa.BigInteger, nullable=False),
+        sa.Column("uid", sa.Text, sa.ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False),
+        sa.Column("subscriber", sa.Text, nullable=False),
+        sa.Column("since", sa.Text, nullable=False),
+    )
+    op.create_index("ix_subscriptions_uid", "subscriptions", ["uid"])
+    op.create_table(
+        "relays",
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("uid", sa.Text, sa.ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("addresses", sa.JSON, nullable=False),
+        sa.Column("segments", sa.JSON, nullable=False),
+        sa.Column("upstream", sa.Text, nullable=False),
+        sa.Column("capacity", sa.BigInteger, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("path", sa.JSON, nullable=False),
+        sa.Column("since", sa.Text, nullable=False),
+    )
+    op.create_index("ix_relays_uid", "relays", ["uid"])
+    op.create_table(
+        "changes",
+        sa.Column("revision", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("op", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("object", sa.JSON),
     )
     op.create_table(
         "counters",
@@ -60,5 +96,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("counters", "sessions", "registrations", "segments", "streams"):
+    for table in (
+        "counters",
+        "changes",
+        "relays",
+        "subscriptions",
+        "sessions",
+        "registrations",
+        "segments",
+        "streams",
+    ):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""A relay at a publisher of the version before filters: it is pushed everything on one channel, and no field is new."""
+"""A relay at a publisher that announces no filters: it is pushed everything on one channel, and no field is new."""
 
 from typing import Any
 
