@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: cluster-there cluster-build-there demo-cluster-there help setup try lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: cluster-there cluster-build-there demo-cluster-there help setup try lock format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs pictures crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -231,6 +231,10 @@ crd: $(READY) ## write the definitions of the custom resources into the chart
 
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict
+
+# The run that one of them shows is recorded by tools/record_time.py; it is another one each time.
+pictures: $(READY) ## draw the pictures of the README and the documentation again
+	@$(BIN)/python tools/draw_pictures.py
 
 # The collector is built like the Kubernetes of the cluster tests: with the machine's Go, or one from PyPI.
 tracing-tools: java-there $(READY) ## make the OpenTelemetry Collector and Zipkin that tests and demos run (minutes, once)
