@@ -58,6 +58,18 @@ def test_the_program_is_that_of_the_examples() -> None:
     assert blocks("python")[0] == "".join(source.splitlines(keepends=True)[docstring.end_lineno + 1 :])
 
 
+def test_every_link_leads_to_a_file_or_a_heading() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", README.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    for place, anchor in links:
+        page = README.parent / place if place else README
+        assert page.is_file(), place
+        if anchor:
+            lines = page.read_text(encoding="utf-8").splitlines()
+            headings = [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()) for line in lines if line.startswith("#")]
+            assert anchor in [heading.replace(" ", "-") for heading in headings], f"{place}#{anchor}"
+
+
 async def test_the_commands(environment: dict[str, str]) -> None:
     (shown,) = (block for block in blocks("console") if "epochal up &" in block)
     typed = [line.split("#")[0] for line in shown.splitlines() if line.startswith("$ ")]
