@@ -17,7 +17,7 @@ async def publish() -> int:
             with suppress(epochal.EpochAbortedError):  # a run that failed in the middle of this hour has aborted it
                 await writer.append(hour, [{"delay": 7}, {"delay": -2}], key=b"JFK")
             await writer.advance(hour + 1)  # nothing more at `hour`: it is complete
-        return hour
+        return first + 2
 
 
 async def follow(last: int) -> None:

@@ -120,14 +120,11 @@ def draw_join() -> str:
     canvas = Canvas(900, 272, "A subscriber joins after a snapshot, and is given whole epochs only.")
     canvas.text(16, 45, "log of a segment", "bold")
     before, after = ["1", "→2", "2", "→3", "3", "5"], ["3", "6", "→6", "6", "→7"]
-    x = 156.0
-    for label in [*before, "", *after]:
-        if label:
-            canvas.box(Area(x, 26, x + 44, 54), [label], "blue" if label.startswith("→") else "plain")
-            x += 52
-        else:
-            canvas.path((x + 26, 20), (x + 26, 84), style="dashed")
-            join, x = x + 26, x + 60
+    join = 156 + 52 * len(before) + 26
+    for number, label in enumerate([*before, *after]):
+        x = 156 + 52 * number + (60 if number >= len(before) else 0)
+        canvas.box(Area(x, 26, x + 44, 54), [label], "blue" if label.startswith("→") else "plain")
+    canvas.path((join, 20), (join, 84), style="dashed")
     canvas.box(
         Area(join - 150, 86, join + 150, 130), ["snapshot as it joins", "frontier 3; begun: 3 and 5"], "blue", bold=True
     )
