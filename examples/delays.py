@@ -14,7 +14,7 @@ async def publish() -> int:
     async with epochal.connect() as client, client.writer("demo/delays", writer_id="w1") as writer:
         (first,) = writer.held  # 0 in a new stream; later the hour after those of the last run
         for hour in range(first, first + 3):
-            with suppress(epochal.EpochAbortedError):  # a run that failed in the middle of this hour has aborted it
+            with suppress(epochal.EpochAbortedError):  # an earlier run failed in this hour
                 await writer.append(hour, [{"delay": 7}, {"delay": -2}], key=b"JFK")
             await writer.advance(hour + 1)  # nothing more at `hour`: it is complete
         return first + 2
