@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Of all that pip says, what takes long; its errors do not go through here. It takes from its cache what is there.
 PIP_SHOWING := $(BIN)/python -m pip --disable-pip-version-check
+SHORT_DOWNLOADS := awk '/Downloading .*MB\)/ { print "  downloading " $$2, $$3, $$4 } \
+	/^Installing/ { print "  installing the packages" } { fflush() }'
 LONG_DOWNLOADS := awk '/Downloading .*\([0-9][0-9]+\.[0-9]+ MB\)/ { print "  downloading " $$2, $$3, $$4 } \
 	/^Collecting/ { found++ } /^Installing/ { print "  installing " found " packages" } { fflush() }'
 LOCKED := $(VENV)/.locked
@@ -33,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: cluster-there cluster-build-there demo-cluster-there help setup lock version format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images dist chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: cluster-there cluster-build-there demo-cluster-there help setup try lock version format lint types imports spark-classes test test-clock compiled test-compiled test-long test-waiting test-busy cluster-up cluster-before cluster-build cluster-programs test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs pictures crd images dist chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +60,23 @@ $(READY): $(LOCKED) pyproject.toml
 	@echo "installing epochal itself, as an editable package"
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
+
+# Of the locked packages, with their hashes, what the library, catalog and publisher need, as the images have it; and what
+# makes an editable install.
+TRY := .venv-try
+
+$(TRY)/.ready: requirements.lock pyproject.toml tools/component_lock.py
+	@tools/make-venv $(TRY)
+	@echo "installing what local mode needs from requirements.lock (some 25 MB, the first time only)"
+	@$(TRY)/bin/python tools/component_lock.py build editable catalog publisher > $(TRY)/packages.lock
+	@$(TRY)/bin/python -m pip --disable-pip-version-check install --progress-bar off --require-hashes \
+		--only-binary :all: -r $(TRY)/packages.lock | $(SHORT_DOWNLOADS)
+	@echo "installing epochal itself, as an editable package"
+	@$(TRY)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation -e .
+	@touch $@
+
+try: $(TRY)/.ready ## see catalog, publishers, a program and a subscriber at work, without Java (in .venv-try)
+	@$(TRY)/bin/python examples/first_look.py
 
 lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev \
@@ -218,6 +237,10 @@ crd: $(READY) ## write the definitions of the custom resources into the chart
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict
 
+# The run that one of them shows is recorded by tools/record_time.py; it is another one each time.
+pictures: $(READY) ## draw the pictures of the README and the documentation again
+	@$(BIN)/python tools/draw_pictures.py
+
 # The collector is built like the Kubernetes of the cluster tests: with the machine's Go, or one from PyPI.
 tracing-tools: java-there $(READY) ## make the OpenTelemetry Collector and Zipkin that tests and demos run (minutes, once)
 	@$(BIN)/python -m tests.tracing.tools
@@ -247,7 +270,7 @@ demo-cluster: demo-cluster-there $(READY) ## run the same in pods, on a real Kub
 
 check: lint types imports docs test ## all of the above that a commit must pass
 
-clean: ## remove what was built or cached (keeps .venv)
+clean: ## remove what was built or cached (keeps .venv and .venv-try)
 	@! test -e .cache/cluster/node.lock -o -e .cache/cluster/api || $(MAKE) cluster-down
 	@rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build spark-warehouse metastore_db derby.log
 	@find core services operator spark examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

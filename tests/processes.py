@@ -30,6 +30,12 @@ def children(pid: int) -> list[int]:
     return [child for child in found if runs(child) and not _only_helps(child)]
 
 
+def marked(mark: str) -> set[int]:
+    """Processes that run and carry `mark` in their environment, which is inherited."""
+    running = {path for path in Path("/proc").iterdir() if path.name.isdigit() and runs(int(path.name))}
+    return {int(path.name) for path in running if mark.encode() in _read(path / "environ")}
+
+
 def _only_helps(pid: int) -> bool:
     """Whether a process only helps others to start: that of multiprocessing, or one that programs are forked from."""
     called = _read(Path(f"/proc/{pid}/comm")).decode().strip()

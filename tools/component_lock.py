@@ -1,11 +1,12 @@
 """What one component needs from requirements.lock, with the hashes.
 
 Run as `python tools/component_lock.py COMPONENT...`, at the root of the repository: prints the locked requirements of
-the library and of each extra that is named. `core` means the library alone, `build` what builds packages, and
-`compiler` what compiles the protocol beside that.
+the library and of each extra that is named. `core` means the library alone, `build` what builds packages,
+`compiler` what compiles the protocol beside that, and `editable` what an editable install needs beside it.
 
 The Dockerfile runs it, so that an image has exactly the versions that were tested, and nothing that its component does
-not import. It needs the standard library only, because it runs where nothing is installed yet.
+not import; so does `make try`, for its environment. It needs the standard library only, because it runs where nothing
+is installed yet.
 """
 
 import re
@@ -18,6 +19,7 @@ from typing import Any
 BUILD = ("hatchling", "pip", "setuptools")
 """setuptools is for packages that exist as source only, such as PySpark, and for compiling."""
 COMPILER = ("mypy",)
+EDITABLE = ("editables",)
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIA = re.compile(r"^ +# (?:via )? *(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<rest>.*)$")
 
@@ -58,9 +60,12 @@ def roots_of(project: Mapping[str, Any], component: str) -> tuple[str, ...]:
         return BUILD
     if component == "compiler":
         return COMPILER
+    if component == "editable":
+        return EDITABLE
     extras = project["optional-dependencies"]
     if component != "core" and component not in extras:
-        raise ValueError(f"no component '{component}'; there are build, compiler, core, {', '.join(sorted(extras))}")
+        there = ", ".join(["build", "compiler", "core", "editable", *sorted(extras)])
+        raise ValueError(f"no component '{component}'; there are {there}")
     wanted = [*project["dependencies"], *extras.get(component, [])]
     return tuple(found.group() for text in wanted if (found := _NAME.match(text)) is not None)
 

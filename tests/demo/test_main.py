@@ -7,38 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE
-from tests.processes import runs
+from tests.processes import marked
 
 ROOT = Path(__file__).parents[2]
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
 needs_java = pytest.mark.skipif(not JAVA, reason="Spark needs Java 17 or newer, and there is none on the PATH")
-
-
-def processes(mark: str) -> set[int]:
-    """Processes that run and carry `mark` in their environment, which is inherited."""
-    return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _carries(path, mark)}
-
-
-def _carries(path: Path, mark: str) -> bool:
-    try:
-        return runs(int(path.name)) and mark.encode() in (path / "environ").read_bytes()
-    except OSError:
-        return False
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment whose temporary directory is ours and that marks every process started in it."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    yield {**os.environ, "TMPDIR": str(temporary), "EPOCHAL_TEST_MARK": str(tmp_path)}
-    assert processes(str(tmp_path)) == set()
-    assert list(temporary.iterdir()) == []
 
 
 def demo(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -107,7 +84,7 @@ async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], t
     async with asyncio.timeout(PATIENCE * 3):
         while b"publishing" not in (line := await process.stdout.readline()):
             assert line, "it ended before it published"
-    assert len(processes(str(tmp_path))) > 4
+    assert len(marked(str(tmp_path))) > 4
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()
     assert (process.returncode, err) == (130, b"")

@@ -93,7 +93,7 @@ def test_the_plain_wheel_says_what_local_mode_needs(wheel: Path, tmp_path: Path,
 
 
 @pytest.mark.pure("pip finds the wheel under test on PYTHONPATH, and installs no other")
-def test_the_wheel_with_its_extra_does_what_the_readme_shows(
+def test_the_wheel_with_its_extra_runs_local_mode_and_its_commands(
     wheel: Path, tmp_path: Path, elsewhere: dict[str, str]
 ) -> None:
     epochal = installed(wheel, tmp_path / "venv", "local") / "epochal"
@@ -119,3 +119,16 @@ def test_the_wheel_with_its_extra_does_what_the_readme_shows(
         finally:
             up.send_signal(signal.SIGINT)
         assert up.wait(PATIENCE) == 0
+
+
+@pytest.mark.pure("pip finds the wheel under test on PYTHONPATH, and installs no other")
+def test_the_wheel_with_its_extra_is_enough_for_make_try(
+    wheel: Path, tmp_path: Path, elsewhere: dict[str, str]
+) -> None:
+    python = installed(wheel, tmp_path / "venv", "local") / "python"
+    ended = subprocess.run(
+        [python, ROOT / "examples" / "first_look.py"], cwd=tmp_path, env=elsewhere, capture_output=True,
+        timeout=PATIENCE, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "epoch 5 complete" in ended.stdout

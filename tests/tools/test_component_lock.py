@@ -58,7 +58,7 @@ def test_what_is_not_locked_is_refused():
 def test_what_is_no_component_is_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert component_lock.main(["brokers"]) == 2
-    assert "no component 'brokers'; there are build, compiler, core, all, catalog" in capsys.readouterr().err
+    assert "no component 'brokers'; there are build, compiler, core, editable, all, catalog" in capsys.readouterr().err
 
 
 def test_each_component_has_what_it_imports_and_nothing_heavy_of_others():
