@@ -16,6 +16,8 @@ from epochal.errors import LimitExceeded, LocalProtocolError, RemoteProtocolErro
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.times import MAX_TIME, Time
+from epochal.protocol.wire.batch_meta import META_CHECKS
+from epochal.protocol.wire.writing import header_bytes
 
 TIME: st.SearchStrategy[Time] = st.recursive(
     st.integers(0, MAX_TIME), lambda parts: st.lists(parts, max_size=3).map(tuple), max_leaves=4
@@ -269,7 +271,7 @@ def test_random_fields_are_some_message_or_a_protocol_error(kind, data):
 
 @pytest.mark.parametrize("claimed", [0xFFFFFFFE, 2**31, 2**24])
 def test_nothing_of_a_claimed_size_is_allocated(claimed):
-    frame = struct.pack(">HI", 6, claimed) + wire._header(m.Heartbeat(0))[:6] + b"x"
+    frame = struct.pack(">HI", 6, claimed) + header_bytes(m.Heartbeat(0))[:6] + b"x"
     claims = [
         frame,
         *framed(b"\x92\x05\xdd" + struct.pack(">I", claimed)),
@@ -360,9 +362,9 @@ def test_times_nest_as_deep_as_shapes_may():
 @example(m.Pass(0, "", "", ""), [])
 @given(MESSAGES, st.lists(st.none() | st.text(max_size=3) | st.lists(st.integers(0, 5), max_size=3), max_size=3))
 def test_fields_that_a_later_version_appends_are_ignored(message, more):
-    header = msgpack.unpackb(wire._header(message), strict_map_key=False)
+    header = msgpack.unpackb(header_bytes(message), strict_map_key=False)
     payload = message.payload if isinstance(message, m.Data | m.Append | m.Answer) else b""
-    optional = len(wire._META) if isinstance(message, m.Data | m.Append) else 0
+    optional = len(META_CHECKS) if isinstance(message, m.Data | m.Append) else 0
     left_out = len(wire.KINDS[header[0]][1]) + optional + 1 - len(header)
     said = () if optional else message[len(header) - 1 :]
     nothing = [*said, *[None] * (left_out - len(said))]
