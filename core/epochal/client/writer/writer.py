@@ -1,13 +1,11 @@
 """`client.writer(...)`: what a program calls to publish.
 
-The session keeps the connections, and the machine decides what may be sent when (E1, E5, E6). Here records are checked,
-encoded, placed in segments and gathered into batches.
+The session keeps the connections, and the machine decides what may be sent when (E1). Here records are encoded, placed
+in segments and gathered into batches; `arguments` checks what the program passes, and `departure` ends the writer.
 """
 
 import asyncio
 import contextlib
-import functools
-import time as wall
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -22,14 +20,16 @@ from epochal.client.encoding.record_checks import RecordChecks, record_checks
 from epochal.client.metrics import Sends
 from epochal.client.sidecar.sidecar import Way
 from epochal.client.tracing import Trace, current_trace
+from epochal.client.writer.arguments import batch_meta, check_arguments, check_topic, checked_headers
 from epochal.client.writer.batching import Batcher, GatheredBatch, Gathering, Headers, Slot, parts, within_limit
+from epochal.client.writer.departure import Departure
 from epochal.client.writer.frame_batches import FrameBatch, FrameEncoder
 from epochal.client.writer.session import Session, WriterOptions
+from epochal.client.writer.source_number_checks import SourceNumberChecks
 from epochal.errors import (
     BufferFull,
     EpochalError,
     RecordTypeError,
-    TimedOut,
     UsageError,
     WriterClosed,
 )
@@ -37,18 +37,11 @@ from epochal.protocol import messages as m
 from epochal.protocol.segments import Placement
 from epochal.protocol.time_codec import TimeCodec
 from epochal.protocol.times import Time
-from epochal.protocol.wire import MAX_HEADERS, MAX_KEY, MAX_TOPIC
 
 MAX_UNSENT_BYTES = 8 * 2**20
 """Bytes that wait for credit from the publishers, above which `append` waits."""
 MAX_UNSENT_NOWAIT = 64 * 2**20
 """... and above which `append_nowait` raises `BufferFull`."""
-ABORT_TIMEOUT = 3.0
-"""Seconds that a writer which is left by an exception waits for the publishers' answers.
-
-Without them, the publishers' time-out aborts the same epochs.
-"""
-
 Position = m.Position
 
 
@@ -79,15 +72,9 @@ class Writer:
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._has_codec = time_codec is not None
         self._checks: RecordChecks | None = None
-        self._has_segments = False
-        """Whether the stream has more than one."""
-        self._no_sources = ""
-        """Why nothing here can have a source number; empty if it can."""
         self._gathering: Gathering | None = None
-        self._leaving: tuple[m.Leaving, asyncio.Future[None]] | None = None
-        self._left = False
-        self._answered = False
-        """Whether the writer has left, and no publisher owes it an answer."""
+        self._source_checks = SourceNumberChecks(self.session)
+        self._departure = Departure(self.session, options.open_timeout)
 
     @property
     def way(self) -> Way:
@@ -127,8 +114,7 @@ class Writer:
             if self._options.validate:
                 self._checks = record_checks(directory.schema, directory.encoding)
             self._placement: Placement = directory.placement()
-            self._has_segments = len(directory.segments) > 1
-            self._no_sources = self._why_no_sources()
+            self._source_checks.stream_is_known(directory)
             self._sends = Sends.of(directory.qualified)
             if self._options.linger > 0:
                 batcher = Batcher(self._placement, self._options.max_batch)
@@ -151,8 +137,8 @@ class Writer:
         try:
             if kind is not None and self._options.detaches:
                 self.detach()
-            if not self._left and not await self.session.over():
-                await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
+            if not self._departure.left and not await self.session.over():
+                await self._departure.leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except (EpochalError, asyncio.CancelledError):
             if kind is None:
                 # E1: an append failed, or may still fail, so the epochs cannot be promised to be whole.
@@ -160,7 +146,7 @@ class Writer:
                     self.detach()
                 else:
                     with contextlib.suppress(EpochalError):
-                        await self._leave(m.Leaving.ABORT)
+                        await self._departure.leave(m.Leaving.ABORT)
                 raise
         finally:
             await self._stop()
@@ -172,9 +158,9 @@ class Writer:
 
     async def _stop(self) -> None:
         try:
-            await self.session.stop(answered=self._answered)
+            await self.session.stop(answered=self._departure.answered)
         finally:
-            self._left = True
+            self._departure.left = True
 
     # ---- appends ----
 
@@ -205,18 +191,22 @@ class Writer:
         one.
         """
         at = self._check(time, records, key, topic)
-        given = () if not headers else _checked_headers(headers)
+        given = () if not headers else checked_headers(headers)
         session = self.session
         await session.usable()
         await session.credit(MAX_UNSENT_BYTES)
         session.raise_error()  # it may be over by now
         if source is not None:
-            self._check_source(key)
+            self._source_checks.check_append(key)
+            self._send_gathered()  # what was appended before goes first
         if self._gathering is not None and source is None:
             session.machine.check(at)
             promise = self._gathering.add(at, records, key, topic, given, awaited=True)
         else:
-            payload, meta = self._encoded(records), self._meta(key, given, current_trace(), source)
+            payload, meta = (
+                self._encoded(records),
+                batch_meta(key, given, current_trace(), source, clock=self._options.clock),
+            )
             promise = session.promise(
                 session.machine.append(
                     self._placement.segment(key), at, topic, len(records), payload, meta, awaited=True
@@ -243,7 +233,7 @@ class Writer:
         appends come faster than they are acknowledged: await `drain()` between them.
         """
         at = self._check(time, records, key, topic)
-        given = () if not headers else _checked_headers(headers)
+        given = () if not headers else checked_headers(headers)
         session, machine = self.session, self.session.machine
         session.raise_error()
         if machine.waiting_bytes > MAX_UNSENT_NOWAIT:
@@ -251,12 +241,16 @@ class Writer:
                 f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await drain() between appends"
             )
         if source is not None:
-            self._check_source(key)
+            self._source_checks.check_append(key)
+            self._send_gathered()  # what was appended before goes first
         if self._gathering is not None and source is None:
             machine.check(at)
             self._gathering.add(at, records, key, topic, given, awaited=False)
         else:
-            payload, meta = self._encoded(records), self._meta(key, given, current_trace(), source)
+            payload, meta = (
+                self._encoded(records),
+                batch_meta(key, given, current_trace(), source, clock=self._options.clock),
+            )
             machine.append(self._placement.segment(key), at, topic, len(records), payload, meta)
             session.act_soon()
         if self._sends is not None:
@@ -293,7 +287,7 @@ class Writer:
         if (time is None) == (at is None):
             raise UsageError('append_frame takes either time="COLUMN" or at=TIME')
         self._check_usable(topic)
-        given = () if not headers else _checked_headers(headers)
+        given = () if not headers else checked_headers(headers)
         await self.session.usable()
         await self.session.credit(MAX_UNSENT_BYTES)
         if time is None:
@@ -332,7 +326,7 @@ class Writer:
         tickets = []
         for time, segment, key, payload, count in batches:
             placed = self._placement.segment(None) if segment is None else segment
-            meta = self._meta(key, headers, trace)
+            meta = batch_meta(key, headers, trace, clock=self._options.clock)
             tickets.append(machine.append(placed, time, topic, count, payload, meta, awaited=True))
         promise: asyncio.Future[m.Position] = asyncio.get_running_loop().create_future()
         session.share(tickets, promise)
@@ -361,17 +355,11 @@ class Writer:
         await self.session.settle()
         self.session.machine.raise_failure()
 
-    def _check(self, time: Any, records: object, key: object, topic: object) -> Time:
-        if self._left:
+    def _check(self, time: Any, records: Sequence[Any], key: object, topic: object) -> Time:
+        """The encoded time of an append; raises for arguments that no append may have, or once the writer has left."""
+        if self._departure.left:
             raise self._has_left()
-        if not isinstance(records, list | tuple) or not records:
-            raise RecordTypeError("append takes a list (or tuple) of at least one record")
-        if not (key is None or isinstance(key, bytes)):
-            raise UsageError(f"a key is bytes, not {type(key).__name__}; encode it first")
-        if key is not None and len(key) > MAX_KEY:
-            raise UsageError(f"a key is at most {MAX_KEY:,} bytes, and one of {len(key):,} begins with {key[:40]!r}")
-        if not isinstance(topic, bytes) or len(topic) > MAX_TOPIC:
-            raise _wrong_topic(topic)
+        check_arguments(records, key, topic)
         if self._checks is not None and (fault := self._checks.fault(records)) is not None:
             raise RecordTypeError(
                 f"record {fault.index} is not what {self._directory.qualified} declares: {fault.reason}"
@@ -379,28 +367,15 @@ class Writer:
         return self._encode_time(time)
 
     def _check_usable(self, topic: object) -> None:
-        if self._left:
+        if self._departure.left:
             raise self._has_left()
-        if not isinstance(topic, bytes) or len(topic) > MAX_TOPIC:
-            raise _wrong_topic(topic)
+        check_topic(topic)
 
     def _has_left(self) -> WriterClosed:
         return WriterClosed(f"writer {self.writer_id!r} has left the stream; open a new one")
 
     def _encoded(self, records: Sequence[Any]) -> bytes:
         return within_limit(self._encode(records))
-
-    def _meta(
-        self, key: bytes | None, headers: Headers, trace: Trace | None, source: int | None = None
-    ) -> m.Meta | None:
-        """The metadata of a batch; None when there is none, which costs nothing."""
-        clock = self._options.clock
-        if key is None and not headers and trace is None and not clock and source is None:
-            return None
-        if trace is not None and key is None and not headers and not clock and source is None:
-            return _of_trace(trace)
-        ids, state = trace or (None, b"")
-        return m.Meta(ids, state, key, wall.time_ns() // 1_000_000 if clock else None, headers, source)
 
     @property
     def resume_from(self) -> int:
@@ -410,39 +385,8 @@ class Writer:
         Raises `EpochAbortedError` where an epoch with some of the items was aborted before the writer had left it, and
         `UsageError` where a writer or a stream cannot have source numbers.
         """
-        self._check_sources()
+        self._source_checks.check_writer()
         return self.session.machine.resume_from
-
-    def _why_no_sources(self) -> str:
-        """Why nothing here can have a source number; empty if it can."""
-        if not self.session.takes_source_numbers:
-            return "source numbers belong to a writer that can come back with a capability of its own: give a writer_id"
-        policy = self._directory.declared.history.policy
-        if policy != "batch":
-            return (
-                f"{self._directory.qualified} acknowledges what is not on disk yet (durability {policy}): a publisher"
-                " that starts again would not know all source numbers; declare history.storage, with durability batch"
-            )
-        return ""
-
-    def _check_sources(self) -> None:
-        if self._no_sources:
-            raise UsageError(self._no_sources)
-        self.session.raise_error()
-        if self.session.was_lost:
-            raise UsageError(
-                "a publisher had given this writer up, and some of what it sent may be lost: leave it, open a new one,"
-                " and go on after its resume_from"
-            )
-
-    def _check_source(self, key: bytes | None) -> None:
-        self._check_sources()
-        if key is None and self._has_segments:
-            raise UsageError(
-                f"{self._directory.qualified} has several segments: with source= give a key, which leads a repeat to"
-                " the same one"
-            )
-        self._send_gathered()  # what was appended before goes first
 
     def _send_gathered(self) -> None:
         if self._gathering is not None:
@@ -453,7 +397,7 @@ class Writer:
     ) -> None:
         """Send a batch, as several appends if it is too large; its promise is resolved once all are logged (E1)."""
         divided = parts(batch.records, self._encode)
-        meta = self._meta(batch.key, slot.headers, trace)
+        meta = batch_meta(batch.key, slot.headers, trace, clock=self._options.clock)
         append = self.session.machine.append
         tickets = [
             append(slot.segment, slot.time, slot.topic, count, payload, meta, awaited=awaited)
@@ -506,14 +450,14 @@ class Writer:
         Raises the first failure that no one awaited, and then has not left (E1); `TimedOut` when not every publisher
         answers. After a cancellation, closing again or leaving the block goes on with it.
         """
-        await self._leave(m.Leaving.CLOSE)
+        await self._departure.leave(m.Leaving.CLOSE)
 
     async def finish(self) -> None:
         """Leave for good: this writer publishes no more, ever; when all have finished, the stream is complete (E7).
 
         Raises as `close`.
         """
-        await self._leave(m.Leaving.FINISH)
+        await self._departure.leave(m.Leaving.FINISH)
 
     def detach(self) -> None:
         """Go away without a message to the publishers.
@@ -522,7 +466,7 @@ class Writer:
         `progress.whenLost: hold` until it is back or released (E46); a new session of the same id goes on with them.
         What is not acknowledged yet may or may not be published. Leaving the block afterwards sends nothing more.
         """
-        self._left = True
+        self._departure.left = True
 
     def segment(self, key: bytes) -> str:
         """The segment that takes `key`."""
@@ -548,59 +492,3 @@ class Writer:
         await self.session.usable()
         self._send_gathered()
         await self.session.outcome(self.session.request(ask))
-
-    async def _leave(self, how: m.Leaving) -> None:
-        if self._left:
-            return
-        patience = self._options.open_timeout
-        if how is m.Leaving.ABORT:
-            patience = min(patience, ABORT_TIMEOUT)
-        try:
-            async with asyncio.timeout(patience):
-                await self.session.usable()
-                await self.session.outcome(self._begin_to_leave(how), shared=True)
-        except TimeoutError:
-            raise TimedOut(f"not every publisher answered within {patience:g} s that the writer left") from None
-        self._left = True
-        self._answered = how is not m.Leaving.ABORT
-
-    def _begin_to_leave(self, how: m.Leaving) -> asyncio.Future[None]:
-        """Ask to leave; closing after a close or finish whose caller was cancelled goes on with that one."""
-        if how is m.Leaving.ABORT:
-            if self._gathering is not None:
-                self._gathering.drop(WriterClosed("the writer was left by an exception"))
-        else:
-            self._send_gathered()
-            self.session.machine.raise_failure()
-        before = self._leaving
-        if before is not None and how in (m.Leaving.CLOSE, before[0]) and not _has_failed(before[1]):
-            return before[1]
-        future = self.session.request(lambda: self.session.machine.leave(how, awaited=True))
-        self._leaving = (how, future)
-        return future
-
-
-@functools.lru_cache(64)
-def _of_trace(trace: Trace) -> m.Meta:
-    """The metadata of a trace and nothing else: batches of one trace share it, which is also cheaper to send."""
-    return m.Meta(*trace)
-
-
-def _wrong_topic(topic: object) -> UsageError:
-    return UsageError(f"a topic is at most {MAX_TOPIC} bytes, not {str(topic)[:80]!r}")
-
-
-def _checked_headers(headers: Mapping[bytes, bytes]) -> Headers:
-    if not isinstance(headers, Mapping):
-        raise UsageError(f"headers is a mapping of bytes to bytes, not {type(headers).__name__}")
-    for part in (*headers, *headers.values()):
-        if not isinstance(part, bytes):
-            raise UsageError(f"headers: names and values are bytes, not {type(part).__name__}; encode them first")
-    size = sum(len(name) + len(value) for name, value in headers.items())
-    if size > MAX_HEADERS:
-        raise UsageError(f"headers hold {size} bytes; at most {MAX_HEADERS} are allowed")
-    return tuple(sorted(headers.items()))
-
-
-def _has_failed(future: asyncio.Future[None]) -> bool:
-    return future.done() and future.exception() is not None
