@@ -11,11 +11,11 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import GROUP
 from epochal.protocol.publisher import writer_state
+from epochal.protocol.publisher.append_numbers import REMEMBERED_APPENDS, AppendNumbers, fingerprint
 from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.journal import Fingerprints, Ran, Restoring, encode_notes
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.publisher.writer_state import REMEMBERED_APPENDS, WriterState, fingerprint
 from epochal.protocol.times import TimeShape
 from epochal.protocol.writer.effects import Failed, Moved
 
@@ -271,13 +271,13 @@ def test_a_repeat_that_differs_and_is_not_awaited_stops_the_next_move(wire_up: A
 
 
 def test_what_is_remembered_of_a_writer_is_bounded() -> None:
-    writer = WriterState("w", 1, b"", None, 0.0)
+    appends = AppendNumbers()
     for number in range(3 * REMEMBERED_APPENDS):
-        writer.logged(number, number, number % 7, 1, number)
-        assert writer.fingerprint_bytes <= 16 * (REMEMBERED_APPENDS + 1024)
-    assert writer.fingerprint_bytes >= 16 * REMEMBERED_APPENDS
-    assert all(writer.repeats(number, fingerprint(number % 7, 1, number)) for number in range(writer.number + 1))
-    assert not writer.repeats(writer.number, fingerprint(writer.number % 7 + 1, 1, writer.number))
+        appends.logged(number, number, number % 7, 1, number)
+        assert appends.fingerprint_bytes <= 16 * (REMEMBERED_APPENDS + 1024)
+    assert appends.fingerprint_bytes >= 16 * REMEMBERED_APPENDS
+    assert all(appends.repeats(number, fingerprint(number % 7, 1, number)) for number in range(appends.last + 1))
+    assert not appends.repeats(appends.last, fingerprint(appends.last % 7 + 1, 1, appends.last))
 
 
 def test_what_is_remembered_of_writers_that_left_is_bounded_oldest_forgotten_first(
@@ -320,5 +320,5 @@ def test_runs_whose_events_are_not_in_their_entry_are_known_by_position_only() -
     restoring = Restoring.behind(SegmentState(4, (0,), (), ()), b"")
     restoring.entry([], encode_notes([Ran("w", 4, 4, 5)]))
     (writer,) = restoring._writers.values()
-    assert writer.answer_again(3) == 3
-    assert writer.repeats(3, 1), "unknown"
+    assert writer.appends.answer_again(3) == 3
+    assert writer.appends.repeats(3, 1), "unknown"

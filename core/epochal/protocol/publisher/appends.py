@@ -20,11 +20,12 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import EVENT_OVERHEAD
+from epochal.protocol.publisher.append_numbers import fingerprint, follows
 from epochal.protocol.publisher.effects import Push, Reply
 from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.limits import MAX_DETAIL
 from epochal.protocol.publisher.writer_sessions import WriterSessions
-from epochal.protocol.publisher.writer_state import QueuedMessage, WaitingLine, WriterState, fingerprint, follows
+from epochal.protocol.publisher.writer_state import QueuedMessage, WaitingLine, WriterState
 from epochal.protocol.times import Time
 
 _NO_META = m.Meta()
@@ -47,14 +48,15 @@ class AppendHandler:
     def take(self, state: WriterState, append: m.Append) -> None:
         """Log one append, refuse it, or keep it until its time is recorded."""
         log = self._log
-        peer = state.peer
-        number, time, payload, last = append.number, append.time, append.payload, state.number
+        who, numbers, sources = state.identity, state.appends, state.sources
+        peer = who.peer
+        number, time, payload, last = append.number, append.time, append.payload, numbers.last
         if number <= last:
             self._answer_again(state, append)
             return
         if number != last + 1 and not follows(number, last):
             self._sessions.dismiss(
-                peer, RemoteProtocolError(f"append {number} leaves a hole after {state.number}; resume from there")
+                peer, RemoteProtocolError(f"append {number} leaves a hole after {last}; resume from there")
             )
             return
         if google_crc32c.value(payload) != append.crc:
@@ -63,11 +65,11 @@ class AppendHandler:
             )
             return
         meta = append.meta
-        source = None if meta is None or state.under is not None else meta.source
-        if source is not None and source <= state.source:
+        source = None if meta is None or who.under is not None else meta.source
+        if source is not None and source <= sources.highest:
             self._skip(state, number)
             return
-        holder = state if state.under is None else self._writers.get(state.under)
+        holder = state if who.under is None else self._writers.get(who.under)
         admitted = log.admitted.get(peer) == time
         size, topic = len(payload), len(append.topic)
         if meta is not None:
@@ -75,12 +77,12 @@ class AppendHandler:
                 meta = self._without_ignored(meta)
             topic += 0 if meta is None else meta.size
         refusal = (None if admitted else self._refusal(holder, time)) or log.limits.refuses(time, size, topic)
-        if source is not None and (state.refusing or refusal is not None):
-            state.refusing = True
+        if source is not None and (sources.refusing or refusal is not None):
+            sources.refusing = True
             log.note(state)
             refusal = refusal or _EARLIER_REFUSED
         if refusal is not None or holder is None:
-            self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
+            self._refuse_append(state, number, refusal or CapabilityError(f"writer {who.under!r} has not opened"))
             return
         # A time may become active only once the catalog has recorded it: else a crash would forget an epoch that was
         # acknowledged, and the next incarnation could report it as complete without these records.
@@ -106,11 +108,11 @@ class AppendHandler:
         history.append(data, log.now)
         log.quiet_since = None
         log.effects.append(tuple.__new__(Push, (data,)))
-        state.logged(number, seq, time, append.records, append.crc)
+        numbers.logged(number, seq, time, append.records, append.crc)
         if source is not None:
-            state.source, state.source_seq = source, seq
-            if time not in state.numbered:
-                state.numbered.add(time)
+            sources.highest, sources.seq = source, seq
+            if time not in sources.times:
+                sources.times.add(time)
                 log.note(state)
         acks = log.acks
         known = acks.get(peer)
@@ -118,7 +120,7 @@ class AppendHandler:
             acks[peer] = (number, seq, known[2] + 1, known[3])
         else:
             log.flush_ack(peer)
-            acks[peer] = (number, seq, 1, state.writer)
+            acks[peer] = (number, seq, 1, who.writer)
 
     def _without_ignored(self, meta: m.Meta) -> m.Meta | None:
         """The part of `meta` that is stored; counts the fields that were left out in reading."""
@@ -134,7 +136,7 @@ class AppendHandler:
         log = self._log
         wanted: list[Time] = []
         if type(message) is m.Append and message.time != line.newest:  # else it is requested already
-            holder = state if state.under is None else self._writers.get(state.under)
+            holder = state if state.identity.under is None else self._writers.get(state.identity.under)
             wanted = [] if self._refusal(holder, message.time) is not None else log.uncovered((message.time,))
             if wanted and log.horizon is not None:
                 log.horizon.came(message.time, log.now)
@@ -152,7 +154,7 @@ class AppendHandler:
             return CapabilityError("the writer whose capability this append uses is not open")
         if not holder.reaches(time):
             return CapabilityError(
-                f"writer {holder.writer!r} holds {list(holder.held)!r}, which does not reach {time!r}"
+                f"writer {holder.identity.writer!r} holds {list(holder.held)!r}, which does not reach {time!r}"
             )
         if time not in log.progress.upper:
             return log.limits.refuses_another(log.progress.under_way)
@@ -161,32 +163,34 @@ class AppendHandler:
     def _answer_again(self, state: WriterState, append: m.Append) -> None:
         """Give an old number the answer that it had first, if this is the same append (E6, E49)."""
         log = self._log
-        log.flush_ack(state.peer)
+        peer = state.identity.peer
+        log.flush_ack(peer)
         number = append.number
-        answer = state.answer_again(number)
+        answer = state.appends.answer_again(number)
+        mark = fingerprint(append.time, append.records, append.crc)
         if type(answer) is int and state.was_a_repeat(append):
-            answer = state.source_seq
-        elif type(answer) is int and not state.repeats(number, fingerprint(append.time, append.records, append.crc)):
-            answer = RepeatDiffers.code, str(RepeatDiffers.of(state.writer, log.segment, number))
+            answer = state.sources.seq
+        elif type(answer) is int and not state.appends.repeats(number, mark):
+            answer = RepeatDiffers.code, str(RepeatDiffers.of(state.identity.writer, log.segment, number))
         match answer:
             case int(seq):
-                log.effects.append(Reply(state.peer, m.Ack(log.segment, number, seq, 1)))
+                log.effects.append(Reply(peer, m.Ack(log.segment, number, seq, 1)))
             case (code, detail):
-                log.effects.append(Reply(state.peer, m.AppendRefused(log.segment, number, code, detail)))
+                log.effects.append(Reply(peer, m.AppendRefused(log.segment, number, code, detail)))
 
     def _skip(self, state: WriterState, number: int) -> None:
         """Acknowledge append `number`, which is a repeat by its source number, and log nothing (E50)."""
         log = self._log
-        state.number = number
+        state.appends.last = number
         self.untaken_bytes += EVENT_OVERHEAD
         log.note(state)
-        log.reply(state.peer, m.Ack(log.segment, number, state.source_seq, 1))
+        log.reply(state.identity.peer, m.Ack(log.segment, number, state.sources.seq, 1))
 
     def _refuse_append(self, state: WriterState, number: int, error: EpochalError) -> None:
         log = self._log
         detail = str(error)[:MAX_DETAIL]
-        state.refused(number, error.code, detail)
+        state.appends.refused(number, error.code, detail)
         self.untaken_bytes += EVENT_OVERHEAD
         if log.journal is not None:
-            log.journal.denied(state.writer, number, error.code, detail)
-        log.reply(state.peer, m.AppendRefused(log.segment, number, error.code, detail))
+            log.journal.denied(state.identity.writer, number, error.code, detail)
+        log.reply(state.identity.peer, m.AppendRefused(log.segment, number, error.code, detail))

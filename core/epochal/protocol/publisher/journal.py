@@ -21,7 +21,9 @@ from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.history import SegmentState, apply_in_lull, retained_size
 from epochal.protocol.progress import Progress
-from epochal.protocol.publisher.writer_state import WriterState, fingerprint
+from epochal.protocol.publisher.append_numbers import fingerprint
+from epochal.protocol.publisher.logged_sources import LoggedSources
+from epochal.protocol.publisher.writer_state import WriterIdentity, WriterState
 from epochal.protocol.times import Time
 
 KEPT_RUNS = 64
@@ -53,7 +55,7 @@ class Denied(NamedTuple):
 
 
 class WriterIs(NamedTuple):
-    """All of one writer that outlives its connection, in the order of `WriterState`."""
+    """All of one writer that outlives its connection."""
 
     writer: str
     session: int
@@ -103,7 +105,7 @@ class EpochIs(NamedTuple):
 
 
 class Fingerprints(NamedTuple):
-    """The fingerprints of a writer's last appends, as `WriterState.fingerprints` returns them (E49).
+    """The fingerprints of a writer's last appends, as `AppendNumbers.fingerprints` returns them (E49).
 
     Only checkpoints have them: those of later appends are computed from the events of the log.
     """
@@ -144,10 +146,11 @@ def decode_notes(data: bytes) -> list[Note]:
 
 def writer_note(state: WriterState) -> WriterIs:
     """The writer as it is now."""
+    who, sources = state.identity, state.sources
     return WriterIs(
-        state.writer, state.session, state.under, state.number, tuple(state.held), tuple(sorted(state.touched)),
+        who.writer, who.session, who.under, state.appends.last, tuple(state.held), tuple(sorted(state.touched)),
         state.present, state.lost, state.granted, state.closed,
-        state.source, state.whole, state.source_seq, state.torn, state.refusing, tuple(sorted(state.numbered)),
+        sources.highest, sources.whole, sources.seq, sources.torn, sources.refusing, tuple(sorted(sources.times)),
     )  # fmt: skip
 
 
@@ -181,7 +184,7 @@ class Journal:
 
     def changed(self, state: WriterState) -> None:
         """Something else about a writer changed. It will be noted as it is at the take."""
-        self._changed[state.writer] = state
+        self._changed[state.identity.writer] = state
 
     def forgot(self, writer: str) -> None:
         """A writer was forgotten, with all that was noted of it, because its numbers may be used again."""
@@ -270,17 +273,17 @@ class Restoring:
                 case Ran(writer, number, seq, run):
                     end = len(marks) - (self._seq - seq)
                     state = self._writer(writer)
-                    state.restore_run(number, seq, run, marks[max(end - run, 0) : max(end, 0)])
+                    state.appends.restore_run(number, seq, run, marks[max(end - run, 0) : max(end, 0)])
                     for at in range(seq - run + 1, seq + 1) if sources else ():
-                        if sources.get(at, -1) > state.source:
-                            state.source, state.source_seq = sources[at], at
+                        if sources.get(at, -1) > state.sources.highest:
+                            state.sources.highest, state.sources.seq = sources[at], at
                 case Fingerprints():
                     self._remember(note)
                 case Denied(writer, number, code, detail):
                     state = self._writer(writer)
-                    known = state.number
-                    state.refused(number, code, detail)
-                    state.number = max(known, number)
+                    known = state.appends.last
+                    state.appends.refused(number, code, detail)
+                    state.appends.last = max(known, number)
                 case WriterIs():
                     self._is(note)
                 case WriterForgotten(writer):
@@ -292,22 +295,24 @@ class Restoring:
 
     def _remember(self, note: Fingerprints) -> None:
         try:
-            self._writer(note.writer).restore_fingerprints(note.last, note.numbers, note.prints)
+            self._writer(note.writer).appends.restore_fingerprints(note.last, note.numbers, note.prints)
         except (ValueError, OverflowError) as error:
             raise LocalProtocolError(f"the log holds fingerprints that are not valid: {error}") from None
 
     def _writer(self, writer: str) -> WriterState:
         """The writer of that id, as it is known so far."""
         if writer not in self._writers:
-            self._writers[writer] = WriterState(writer, 0, b"", None, 0.0)
+            self._writers[writer] = WriterState(WriterIdentity(writer, 0, b"", None), 0.0)
         return self._writers[writer]
 
     def _is(self, note: WriterIs) -> None:
         state = self._writer(note.writer)
-        state.session, state.under, state.number = note.session, note.under, max(note.number, state.number)
+        state.identity.session, state.identity.under = note.session, note.under
+        state.appends.last = max(note.number, state.appends.last)
         state.held, state.touched = Antichain(note.held), set(note.touched)
-        state.source, state.whole, state.source_seq = note.source, note.whole, note.source_seq
-        state.torn, state.refusing, state.numbered = note.torn, note.refusing, set(note.numbered)
+        state.sources = LoggedSources(
+            note.source, note.source_seq, note.whole, note.torn, note.refusing, set(note.numbered)
+        )
         state.present, state.lost = note.present, note.lost
         state.granted, state.closed = note.present and note.granted, note.closed
 
@@ -336,15 +341,16 @@ def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], siz
     """All notes that a log file must begin with."""
     notes: list[Note] = [EpochIs(time, size) for time, size in sorted(sizes.items())]
     known = list(writers)
-    share = fair_share([state.kept_bytes for state in known], KEPT_FINGERPRINTS)
+    share = fair_share([state.appends.kept_bytes for state in known], KEPT_FINGERPRINTS)
     for state in known:
-        denials = list(state.denials())
+        writer, appends = state.identity.writer, state.appends
+        denials = list(appends.denials())
         if not state.present:  # it may come back and send its last appends again (E49)
             denials = denials[-KEPT_RUNS:]
-        notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
-        notes += [Denied(state.writer, number, code, detail[:KEPT_DETAIL]) for number, (code, detail) in denials]
-        if (marks := state.fingerprints(share))[2]:
-            notes.append(Fingerprints(state.writer, *marks))
+        notes += [Ran(writer, number, seq, run) for number, seq, run in appends.runs(KEPT_RUNS)]
+        notes += [Denied(writer, number, code, detail[:KEPT_DETAIL]) for number, (code, detail) in denials]
+        if (marks := appends.fingerprints(share))[2]:
+            notes.append(Fingerprints(writer, *marks))
         notes.append(writer_note(state))
     return [*notes, publisher]
 

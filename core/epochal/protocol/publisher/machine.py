@@ -205,7 +205,8 @@ class SegmentPublisher:
 
         Reported to the catalog, so that the next incarnation waits for them.
         """
-        return sorted(w.writer for w in self._writers if w.present and w.under is None) + sorted(self._own.awaited)
+        present = [state.identity for state in self._writers if state.present]
+        return sorted(who.writer for who in present if who.under is None) + sorted(self._own.awaited)
 
     def holders(self, now: float) -> list[Holder]:
         """Who holds the elements of the lower frontier, and every lost writer that is still waited for.
@@ -218,7 +219,7 @@ class SegmentPublisher:
             Holder(
                 time,
                 HolderKind.LOST if state.lost else HolderKind.WRITER,
-                state.writer,
+                state.identity.writer,
                 now - state.held_since[time],
                 now - state.heard,
             )
@@ -297,10 +298,8 @@ class SegmentPublisher:
                 known.heard = now
         deadline = now - self.settings.writer_timeout
         for state in [w for w in self._writers if w.present and not w.lost and w.heard <= deadline]:
-            self._sessions.lose(
-                state,
-                WriterLost(f"nothing was heard of writer {state.writer!r} for {self.settings.writer_timeout:g} s"),
-            )
+            silent = f"nothing was heard of writer {state.identity.writer!r} for {self.settings.writer_timeout:g} s"
+            self._sessions.lose(state, WriterLost(silent))
         if self._own.awaited and self._started <= deadline and not self.settings.hold_lost:
             self._own.awaited.clear()
             self._opener.settle(lost=True)
@@ -338,7 +337,7 @@ class SegmentPublisher:
             if state is None and writer in self._own.awaited:
                 self._own.awaited.discard(writer)
                 lost = True
-            elif state is not None and state.lost and state.present and state.session <= session:
+            elif state is not None and state.lost and state.present and state.identity.session <= session:
                 self._sessions.depart(state, abort=True, finish=False)
                 lost = True
         if lost:
@@ -386,7 +385,7 @@ class SegmentPublisher:
 
     def _take_operation(self, state: WriterState, ask: m.Hold | m.Abort | m.Leave) -> None:
         log = self._log
-        peer = state.peer
+        peer = state.identity.peer
         if isinstance(ask, m.Abort) and (uncovered := log.uncovered(filter(log.limits.fits, ask.times))):
             self._sessions.wait(state, ask, *uncovered)
             return
@@ -395,7 +394,7 @@ class SegmentPublisher:
                 case m.Hold():
                     log.limits.check_times(ask.times, len(self.progress.lower.frontier))
                     held = state.hold(ask.times)
-                    state.published_up_to(ask.whole, log.seq)
+                    state.sources.published_up_to(ask.whole, log.seq)
                     log.move_held(state, held)
                     state.granted = state.closed = False
                 case m.Abort():
@@ -408,7 +407,7 @@ class SegmentPublisher:
         log.note(state)
         done = Reply(peer, m.Done(ask.op, self.segment))
         if isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH:
-            self._finish_done(state.writer, done)
+            self._finish_done(state.identity.writer, done)
         else:
             log.reply(*done)
 
@@ -417,7 +416,9 @@ class SegmentPublisher:
         for time in times:
             over = self.progress.is_aborted(time) or self.progress.lower.completed(time)  # e.g. sent again
             if not over and not state.reaches(time):
-                raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
+                raise CapabilityError(
+                    f"writer {state.identity.writer!r} holds {list(state.held)!r} and cannot abort {time!r}"
+                )
         self._log.abort(times)
 
     # ---- finish (E7) ----
@@ -530,7 +531,7 @@ class SegmentPublisher:
         """Do what the writer has requested, in order, up to the first request that still has to wait."""
         line = self._sessions.take_waiting(state)
         messages = line.messages
-        while messages and self._writers.at(state.peer) is state:
+        while messages and self._writers.at(state.identity.peer) is state:
             message = messages[0]
             if type(message) is m.Append:
                 self._appends.take(state, message)

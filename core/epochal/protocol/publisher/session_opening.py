@@ -28,7 +28,7 @@ from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.limits import MAX_WAITING_OPENS, MAX_WRITERS
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
 from epochal.protocol.publisher.writer_sessions import WriterSessions
-from epochal.protocol.publisher.writer_state import Connection, WriterState
+from epochal.protocol.publisher.writer_state import Connection, WriterIdentity, WriterState
 from epochal.protocol.times import Time
 
 
@@ -229,14 +229,14 @@ class SessionOpener:
     def _has_left(self, ask: m.Open) -> bool:
         """Whether this very session has closed or finished here. It opens again if the answer to that was lost."""
         state = self._writers.get(ask.writer)
-        return state is not None and state.session == ask.session and not state.present and not state.lost
+        return state is not None and state.identity.session == ask.session and not state.present and not state.lost
 
     def _is_fenced(self, ask: m.Open) -> bool:
         """Whether a newer session of the writer has opened here, or may have before memory was lost (E6, E11)."""
         state = self._writers.get(ask.writer)
         if state is None:
             return ask.session < self._newest.get(ask.writer, 0)
-        return ask.session < state.session
+        return ask.session < state.identity.session
 
     def _check(self, ask: m.Open, *, known: bool) -> None:
         """Raise for an open that would make the segment keep more than it can, or more than a message can hold."""
@@ -259,7 +259,7 @@ class SessionOpener:
         if self._is_fenced(ask):
             log.refuse(peer, ask.op, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
             return
-        if state is not None and state.lost and ask.session == state.session:
+        if state is not None and state.lost and ask.session == state.identity.session:
             log.refuse(peer, ask.op, WriterLost(f"this session of writer {ask.writer!r} was given up; open a new one"))
             return
         try:
@@ -267,7 +267,7 @@ class SessionOpener:
         except EpochalError as error:
             log.refuse(peer, ask.op, error)
             return
-        if state is not None and ask.resume is not None and state.session < ask.session:
+        if state is not None and ask.resume is not None and state.identity.session < ask.session:
             self._evict(state, ask)
             state = None
         if state is None and self._went_on_without(ask.resume):
@@ -276,7 +276,7 @@ class SessionOpener:
             return
         returns = state is not None
         if state is None:
-            state = WriterState(ask.writer, ask.session, peer, ask.under, now)
+            state = WriterState(WriterIdentity(ask.writer, ask.session, peer, ask.under), now)
             self._writers.add(state)
         fresh = self._take_session(state, peer, ask, now)
         lost = self._resume(state, ask.resume, known=returns)
@@ -286,7 +286,7 @@ class SessionOpener:
         log.note(state)
         opened = m.Opened(
             ask.op, log.segment, self._incarnation, tuple(log.progress.lower.frontier), tuple(state.held),
-            state.number, tuple(sorted(state.touched)), lost, log.settings.window, state.granted,
+            state.appends.last, tuple(sorted(state.touched)), lost, log.settings.window, state.granted,
             closed=state.granted and state.closed,
         )  # fmt: skip
         log.reply(peer, self._with_sources(opened, state) if ask.sources else opened)
@@ -295,7 +295,8 @@ class SessionOpener:
     @staticmethod
     def _with_sources(opened: m.Opened, state: WriterState) -> m.Opened:
         """The answer to an open that asks for source numbers (E50)."""
-        return opened._replace(source=state.source, at=state.source_seq, whole=state.whole, torn=state.torn)
+        sources = state.sources
+        return opened._replace(source=sources.highest, at=sources.seq, whole=sources.whole, torn=sources.torn)
 
     def _evict(self, state: WriterState, ask: m.Open) -> None:
         """Undo what an older session did at this incarnation before the newer session came back to it.
@@ -306,9 +307,9 @@ class SessionOpener:
         self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._sessions.depart(state, abort=True, finish=False, replaced=True)
         self._sessions.take_waiting(state)
-        if self._writers.get(state.writer) is state:
+        if self._writers.get(state.identity.writer) is state:
             self._writers.forget(state)
-            self._log.note_forgotten(state.writer)
+            self._log.note_forgotten(state.identity.writer)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
         """Whether this incarnation does not know a returning writer and went past what it holds, or has lost its log.
@@ -329,13 +330,14 @@ class SessionOpener:
         log = self._log
         log.admitted.clear()
         self._sessions.take_waiting(state)
-        if ask.session > state.session and state.peer != peer:
+        if ask.session > state.identity.session and state.identity.peer != peer:
             self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
-        if ask.session > state.session:
-            state.refusing = False
+        if ask.session > state.identity.session:
+            state.sources.refusing = False
         left_for_good = self._has_left(ask)
         needs = not len(state.held) and not left_for_good
-        state.session, state.under, state.heard, state.lost = ask.session, ask.under, now, False
+        state.identity.session, state.identity.under = ask.session, ask.under
+        state.heard, state.lost = now, False
         state.present = not left_for_good
         self._writers.bind(state, peer)
         return needs
@@ -347,8 +349,8 @@ class SessionOpener:
         """
         if resume is None:
             return ()
-        if not known or resume.number > state.number:
-            state.number = max(state.number, resume.number)
+        if not known or resume.number > state.appends.last:
+            state.appends.last = max(state.appends.last, resume.number)
             state.answered_lost |= {time for time in resume.touched if not self._log.progress.lower.completed(time)}
             self._log.abort(state.answered_lost)
         return tuple(sorted(state.answered_lost))
@@ -364,5 +366,5 @@ class SessionOpener:
         if resume is not None and resume.held:
             held = held.join(Antichain(resume.held))
         self._log.move_held(state, held)
-        self._own.came(state.writer)
+        self._own.came(state.identity.writer)
         self._completion.early = False

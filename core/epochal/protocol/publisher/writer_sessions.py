@@ -60,7 +60,7 @@ class WriterSessions:
         if line.payload_bytes > 2 * log.settings.window and type(message) is m.Append:
             self.take_waiting(state)
             detail = f"more than {log.settings.window} bytes are unacknowledged; wait for acknowledgements"
-            self.dismiss(state.peer, RemoteProtocolError(detail))
+            self.dismiss(state.identity.peer, RemoteProtocolError(detail))
             return
         before = line.bytes
         line.add(message)
@@ -85,11 +85,11 @@ class WriterSessions:
         A session that has left is not notified: its connection may serve another writer by now, which would take the
         message for the end of its own session.
         """
-        if self._writers.at(state.peer) is state:
+        if self._writers.at(state.identity.peer) is state:
             if state.present:
-                self.dismiss(state.peer, error)
+                self.dismiss(state.identity.peer, error)
             else:
-                self._writers.unbind(state.peer)
+                self._writers.unbind(state.identity.peer)
 
     def lose(self, state: WriterState, error: WriterLost) -> None:
         """E3: abort the epochs that the writer appended to and still holds, then release it; or keep all that (E46)."""
@@ -115,7 +115,7 @@ class WriterSessions:
         log.admitted.clear()
         state.present = False
         state.granted = False
-        state.closed = not abort and state.under is None
+        state.closed = not abort and state.identity.under is None
         held = state.held
         if len(held) and not abort:
             self._own.closed = held
@@ -140,4 +140,4 @@ class WriterSessions:
         log.note(state)
         for forgotten in self._writers.departed(state):
             self.take_waiting(forgotten)
-            log.note_forgotten(forgotten.writer)
+            log.note_forgotten(forgotten.identity.writer)

@@ -1,0 +1,38 @@
+"""What a segment remembers of one writer's source numbers: which it has logged, and whether all of that is published.
+
+The program numbers what it publishes; the segment takes a number that is not above its highest one for a repeat (E50).
+"""
+
+from dataclasses import dataclass, field
+
+from epochal.protocol.times import Time
+
+
+@dataclass(slots=True)
+class LoggedSources:
+    """The source numbers of one writer at one segment."""
+
+    highest: int = -1
+    """The highest source number that is logged, -1 for none; an append that is not above it is a repeat."""
+    seq: int = -1
+    """The event with that number, or a later one."""
+    whole: int = -1
+    """Up to this source number all is published at every segment, in epochs that the writer has left."""
+    torn: bool = False
+    """Whether an epoch with some of these numbers was aborted before the writer had left it."""
+    refusing: bool = False
+    """Whether a source number of this session was refused: no higher one is logged, or the first would be skipped."""
+    times: set[Time] = field(default_factory=set)
+    """Times at which the writer has appended with source numbers, and which it still holds."""
+
+    def aborted(self, time: Time) -> None:
+        """The epoch `time` is aborted."""
+        if time in self.times:
+            self.times.discard(time)
+            self.torn = True
+
+    def published_up_to(self, whole: int, seq: int) -> None:
+        """A move says that up to source number `whole` all is published; the last event is `seq`."""
+        self.whole = max(self.whole, whole)
+        if whole > self.highest:
+            self.highest, self.seq = whole, seq
