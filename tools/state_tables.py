@@ -11,8 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from epochal.protocol.publisher.completion import COMPLETION_TRANSITIONS
+from epochal.protocol.publisher.writer_state import PRESENCE_TRANSITIONS
 from epochal.protocol.subscriber.follower_states import FOLLOWER_TRANSITIONS
 from epochal.protocol.transitions import Transitions
+from epochal.protocol.writer.session_states import WRITER_TRANSITIONS
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,7 +27,12 @@ class Drawing(NamedTuple):
     transitions: Transitions[Any, Any]
 
 
-DRAWINGS = {"follower": Drawing("docs/protocol.md", FOLLOWER_TRANSITIONS)}
+DRAWINGS = {
+    "follower": Drawing("docs/protocol.md", FOLLOWER_TRANSITIONS),
+    "writer": Drawing("docs/protocol.md", WRITER_TRANSITIONS),
+    "presence": Drawing("docs/protocol.md", PRESENCE_TRANSITIONS),
+    "completion": Drawing("docs/protocol.md", COMPLETION_TRANSITIONS),
+}
 """By the name that the comment in the page has."""
 
 

@@ -82,7 +82,8 @@ class Writer:
 
     def append(self, segment: str, time: Time, *payloads: bytes, awaited: bool = False) -> list[int]:
         tickets = [
-            self.machine.append(segment, time, b"", 1, payload, awaited=awaited) for payload in payloads or (b"x",)
+            self.machine.appends.append(segment, time, b"", 1, payload, awaited=awaited)
+            for payload in payloads or (b"x",)
         ]
         self.wiring.run()
         return tickets

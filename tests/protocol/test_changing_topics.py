@@ -40,7 +40,7 @@ class Stream:
     def publish(self, time: int, *topics: bytes, segments: str = "01") -> None:
         for segment in segments:
             for topic in topics:
-                self.writer.machine.append(segment, time, topic, 1, topic + segment.encode())
+                self.writer.machine.appends.append(segment, time, topic, 1, topic + segment.encode())
         self.wiring.run()
 
     def change(self, topics: TopicFilter | None, segments: str = "01") -> bool:

@@ -387,7 +387,7 @@ def test_events_that_come_while_history_is_pulled_follow_it_without_a_seam(wire_
     writer, reader = wiring.writer(), wiring.reader()
     reader.losing.add("0")
     for n in range(600):  # more than two chunks
-        writer.machine.append("0", 0, b"", 1, b"%d" % n)
+        writer.machine.appends.append("0", 0, b"", 1, b"%d" % n)
     wiring.run()
     reader.losing.clear()
     writer.append("0", 0, b"live")
@@ -810,7 +810,7 @@ def test_whenever_it_changes_between_both_every_event_is_taken_in_once_and_in_or
     for step in [*steps, "heal", "wait", "wait", "wait"]:
         match step:
             case "append":
-                writer.machine.append("0", time, b"", 1, b"x")
+                writer.machine.appends.append("0", time, b"", 1, b"x")
             case "advance":
                 time += 1
                 writer.machine.advance(time)

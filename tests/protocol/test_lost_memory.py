@@ -149,7 +149,7 @@ def test_moves_go_past_appends_that_wait_and_who_leaves_by_an_exception_waits_fo
     writer.append("0", 1)
     wiring.catalog_answers = False
     writer.hold_back("1")
-    writer.machine.append("1", 1, b"", 1, b"late")
+    writer.machine.appends.append("1", 1, b"", 1, b"late")
     writer.machine.advance(2)  # waits for that one
     writer.append("0", 5)  # waits for the catalog, and was sent first
     record_all(wiring.publishers["1"])

@@ -99,9 +99,9 @@ def test_an_append_below_what_is_held_is_refused_and_leaves_no_trace():
 def test_progress_never_overtakes_the_data_that_it_closes(wire_up):
     wiring = wire_up()
     writer = wiring.writer()
-    writer.machine.append("0", 0, b"", 1, b"a")
+    writer.machine.appends.append("0", 0, b"", 1, b"a")
     writer.machine.advance(1)
-    writer.machine.append("0", 1, b"", 1, b"b")
+    writer.machine.appends.append("0", 1, b"", 1, b"b")
     writer.machine.advance(2)
     wiring.run()
     closed: Time = 0
@@ -362,7 +362,7 @@ def test_an_abort_of_very_many_epochs_fits_the_wire(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
     for time in range(1_500):
-        writer.machine.append("0", time, b"", 1, b"")
+        writer.machine.appends.append("0", time, b"", 1, b"")
     wiring.run()
     wiring.publishers["0"].drain()
     wiring.run()
@@ -400,7 +400,7 @@ def test_a_writer_begins_at_the_time_that_all_segments_can_give(wire_up):
     for segment in "012":
         assert list(wiring.publishers[segment]._writers.get("late").held) == [5]
     with pytest.raises(Exception, match="does not reach 4"):
-        late.machine.append("0", 4, b"", 1, b"")
+        late.machine.appends.append("0", 4, b"", 1, b"")
 
 
 @pytest.mark.rule("E5")
@@ -697,7 +697,7 @@ def test_a_writer_refuses_a_life_older_than_one_it_has_seen(wire_up):
     wiring.publishers["0"] = old
     writer.connect("0")
     assert "stale" in writer.told[-1].reason
-    writer.machine.append("0", 0, b"", 1, b"")
+    writer.machine.appends.append("0", 0, b"", 1, b"")
     assert writer.machine.take() == []
 
 
@@ -738,7 +738,7 @@ def test_long_topics_count_as_what_is_in_the_payload_does(wire_up):
     wiring = wire_up(retention_bytes=5_000)
     writer = wiring.writer()
     for _ in range(5):
-        writer.machine.append("0", 0, b"t" * 1_000, 1, b"")
+        writer.machine.appends.append("0", 0, b"t" * 1_000, 1, b"")
         wiring.run()
     assert writer.errors() == ["epoch_too_large"]
     assert wiring.publishers["0"].history.bytes == 4 * 1_200

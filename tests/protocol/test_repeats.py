@@ -240,7 +240,7 @@ def test_the_writer_learns_which_append_differs_and_goes_on(wire_up: Any) -> Non
     first.append("0", 0, b"a", b"b")
     first.leave(m.Leaving.ABORT)
     again = wiring.writer("w", session=2)
-    again.machine.start_group(0)
+    again.machine.appends.start_group(0)
     again.append("0", 0, b"a")
     (ticket,) = again.append("0", 0, b"a", awaited=True)
     (failed,) = again.of(Failed)
@@ -259,7 +259,7 @@ def test_a_repeat_that_differs_and_is_not_awaited_stops_the_next_move(wire_up: A
     first.append("0", 0, b"a")
     first.leave(m.Leaving.ABORT)
     again = wiring.writer("w", session=2)
-    again.machine.start_group(0)
+    again.machine.appends.start_group(0)
     again.append("0", 0, b"b")
     again.advance(1)
     assert list(wiring.publishers["0"].progress.lower.frontier) == [0]

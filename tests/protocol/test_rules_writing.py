@@ -252,7 +252,7 @@ def alone(**options: Any) -> WriterMachine:
 def test_a_publisher_that_serves_something_else_ends_no_session(error: type[EpochalError]) -> None:
     machine = alone()
     machine.receive("0", opened_at("0", 7))
-    machine.append("0", 0, b"", 1, b"x")
+    machine.appends.append("0", 0, b"", 1, b"x")
     machine.disconnected("0")
     machine.connected("0")
     machine.take()

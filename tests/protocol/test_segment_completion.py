@@ -12,7 +12,7 @@ OPEN = m.Open(1, "uid", "0", "w", 2, None, None)
 @pytest.mark.rule("E7")
 def test_only_the_answer_to_the_last_report_lets_writers_in() -> None:
     completion = SegmentCompletion(complete=False, finishing=False)
-    first = completion.report(True)
+    first = completion.last_finished()
     second = completion.wait(b"peer", OPEN)
     assert second is not None
     assert completion.cancelled(first.number) == []
@@ -24,7 +24,7 @@ def test_only_the_answer_to_the_last_report_lets_writers_in() -> None:
 @pytest.mark.rule("E7")
 def test_only_the_answer_to_the_last_report_confirms_a_finish() -> None:
     completion = SegmentCompletion(complete=False, finishing=False)
-    first, second = completion.report(True), completion.report(True)
+    first, second = completion.last_finished(), completion.last_finished()
     done = Reply(b"peer", m.Done(1, "0"))
     assert completion.confirm_later(done)
     assert completion.answered(first.number) == []

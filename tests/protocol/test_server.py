@@ -39,7 +39,7 @@ def fill(wiring, count):
     """A writer that appends `count` events."""
     writer = wiring.writer()
     for n in range(count):
-        writer.machine.append("0", 0, b"", 1, b"%d" % n)
+        writer.machine.appends.append("0", 0, b"", 1, b"%d" % n)
     wiring.run()
     return writer
 
@@ -68,7 +68,7 @@ def test_a_snapshot_stands_between_the_event_it_reflects_and_the_next(wiring):
     publisher, server = wiring.publishers["0"], wiring.servers["0"]
     record_all(publisher)
     for number in (1, 2):
-        writer.machine.append("0", number, b"", 1, b"")
+        writer.machine.appends.append("0", number, b"", 1, b"")
         (send,) = writer.machine.take()
         publisher.receive(writer.peers["0"], send.message, 0.0)
         if number == 1:
@@ -449,7 +449,7 @@ def topical(wiring, count):
     """A writer that appends `count` batches, every tenth of topic a, and moves on at the end."""
     writer = wiring.writer()
     for n in range(count):
-        writer.machine.append("0", 0, b"a" if n % 10 == 0 else b"b", 1, b"%d" % n)
+        writer.machine.appends.append("0", 0, b"a" if n % 10 == 0 else b"b", 1, b"%d" % n)
     wiring.run()
     writer.advance(1)
     return writer

@@ -118,7 +118,7 @@ class Program:
             number = self.next
             segment = str(keys[number % len(keys)] % len(self.segments.lives))
             try:
-                self.machine.append(segment, number // 3, b"", 1, b"a", m.Meta(source=number), awaited=True)
+                self.machine.appends.append(segment, number // 3, b"", 1, b"a", m.Meta(source=number), awaited=True)
             except (EpochAbortedError, UsageError):
                 self.stuck = True
                 return
@@ -477,10 +477,10 @@ def test_what_a_segment_has_is_not_sent_again_whatever_its_time() -> None:
     machine.receive("0", m.Opened(1, "0", 3, held, held, 7, (), (), 1 << 20, False, 9, 40, 4))
     assert machine.resume_from == 9
     machine.reports()
-    ticket = machine.append("0", 3, b"", 1, b"a", m.Meta(source=8), awaited=True)
+    ticket = machine.appends.append("0", 3, b"", 1, b"a", m.Meta(source=8), awaited=True)
     assert machine.reports() == [Acked(ticket, "0", m.Position(3, 40))]
     assert machine.take() == []
-    machine.append("0", 5, b"", 1, b"a", m.Meta(source=10))
+    machine.appends.append("0", 5, b"", 1, b"a", m.Meta(source=10))
     (sent,) = machine.take()
     assert isinstance(sent, Send)
     assert isinstance(sent.message, m.Append)

@@ -7,13 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.recorded import record_all
 
-from epochal.errors import CapabilityError, EpochAbortedError, TimedOut, TimeShapeError, WriterClosed
+from epochal.errors import (
+    CapabilityError,
+    EpochAbortedError,
+    LocalProtocolError,
+    TimedOut,
+    TimeShapeError,
+    WriterClosed,
+)
 from epochal.protocol import messages as m
 from epochal.protocol.messages import GROUP
 from epochal.protocol.subscriber.effects import EpochWasAborted
 from epochal.protocol.times import Time, TimeShape, less_equal
 from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
+from epochal.protocol.writer.session_states import WriterSessionEvent, WriterSessionState
 
 
 def lower(wiring, segment="0"):
@@ -183,7 +191,7 @@ def test_an_append_or_move_below_what_is_held_is_refused_before_anything_is_sent
     writer = wiring.writer()
     writer.advance(5)
     for wrong in (
-        lambda: writer.machine.append("0", 4, b"", 1, b""),
+        lambda: writer.machine.appends.append("0", 4, b"", 1, b""),
         lambda: writer.machine.hold(4),
         lambda: writer.machine.abort(4),
         lambda: writer.machine.release(4),
@@ -191,7 +199,7 @@ def test_an_append_or_move_below_what_is_held_is_refused_before_anything_is_sent
         with pytest.raises(CapabilityError):
             wrong()
     with pytest.raises(TimeShapeError):
-        writer.machine.append("0", (5, 5), b"", 1, b"")
+        writer.machine.appends.append("0", (5, 5), b"", 1, b"")
     assert writer.machine.take() == []
     assert list(writer.machine.held) == [5]
 
@@ -202,7 +210,7 @@ def test_an_advance_that_is_done_already_moves_nothing_and_waits_for_appends(wir
     writer = wiring.writer()
     writer.advance(5)
     writer.machine.take()
-    appended = writer.machine.append("0", 5, b"", 1, b"")
+    appended = writer.machine.appends.append("0", 5, b"", 1, b"")
     (append,) = writer.machine.take()
     repeated = writer.machine.advance(4, awaited=True)
     assert writer.machine.take() == []
@@ -210,7 +218,7 @@ def test_an_advance_that_is_done_already_moves_nothing_and_waits_for_appends(wir
     writer.machine.receive("0", m.Ack("0", append.message.number, 7, 1))
     assert [report.ticket for report in writer.machine.reports()] == [appended, repeated]
     assert not writer.machine.busy
-    writer.machine.append("0", 5, b"", 1, b"")
+    writer.machine.appends.append("0", 5, b"", 1, b"")
     (append,) = writer.machine.take()
     repeated = writer.machine.advance(4)
     writer.machine.receive("0", m.AppendRefused("0", append.message.number, "payload_too_large", "too large"))
@@ -252,7 +260,7 @@ def test_a_closed_writer_says_so(wire_up):
     writer = wiring.writer()
     writer.leave(m.Leaving.FINISH)
     for wrong in (
-        lambda: writer.machine.append("0", 0, b"", 1, b""),
+        lambda: writer.machine.appends.append("0", 0, b"", 1, b""),
         lambda: writer.machine.advance(1),
         lambda: writer.machine.leave(m.Leaving.CLOSE),
     ):
@@ -263,7 +271,7 @@ def test_a_closed_writer_says_so(wire_up):
 def test_a_writer_that_is_not_open_yet_says_so(wire_up):
     writer = wire_up().writer(connect=False)
     with pytest.raises(WriterClosed, match="not open yet"):
-        writer.machine.append("0", 0, b"", 1, b"")
+        writer.machine.appends.append("0", 0, b"", 1, b"")
 
 
 @pytest.mark.rule("E2", "E4")
@@ -274,7 +282,7 @@ def test_after_an_abort_nothing_more_is_appended_there(wire_up):
     writer.machine.abort(3)
     wiring.run()
     with pytest.raises(EpochAbortedError):
-        writer.machine.append("0", 3, b"", 1, b"")
+        writer.machine.appends.append("0", 3, b"", 1, b"")
     assert writer.machine.pending_epochs == ()
     writer.append("0", 4)
 
@@ -485,7 +493,7 @@ def test_a_group_begins_at_its_own_numbers_and_a_rerun_is_recognised(wire_up):
     wiring.writer("driver")
     for attempt in (1, 2):
         task = wiring.writer("driver/0", session=attempt, under="driver")
-        task.machine.start_group(7)
+        task.machine.appends.start_group(7)
         task.append("0", 0, b"a", b"b")
         assert [told.position.seq for told in task.of(Acked)] == [0, 1]
     numbers = [event for event in wiring.log["0"] if isinstance(event, m.Data)]
@@ -499,7 +507,7 @@ def test_the_window_bounds_what_is_on_its_way_but_lets_one_append_pass(wire_up):
     writer.hold_back("0")
     writer.append("0", 0, bytes(5_000), bytes(500), bytes(600))
     assert len(writer.held_back["0"]) == 1
-    assert (writer.machine.outstanding, writer.machine.waiting_bytes) == (3, 1_100)
+    assert (writer.machine.outstanding, writer.machine.appends.waiting_bytes) == (3, 1_100)
     writer.let_through("0")
     assert (writer.machine.outstanding, len(writer.of(Acked))) == (0, 3)
 
@@ -619,7 +627,7 @@ def test_what_waited_for_room_is_not_sent_behind_an_abort(wire_up):
     assert [type(message) for message in writer.held_back["0"]] == [m.Append, m.Leave]
     writer.let_through("0")
     assert [event.payload for event in wiring.log["0"] if isinstance(event, m.Data)] == [b"sent"]
-    assert (writer.machine.over, writer.machine.outstanding, writer.machine.waiting_bytes) == (True, 0, 0)
+    assert (writer.machine.over, writer.machine.outstanding, writer.machine.appends.waiting_bytes) == (True, 0, 0)
     other.advance(1)
     assert lower(wiring) == [1]
 
@@ -704,3 +712,10 @@ def test_what_answers_the_session_before_on_the_same_connection_is_not_taken_for
     for segment, op in asked.items():
         again.receive(segment, late._replace(op=op, segment=segment, number=-1))
     assert all(map(again.is_open_at, "01"))
+
+
+def test_a_change_of_state_that_the_table_does_not_have_is_a_defect_and_changes_nothing(wire_up):
+    life = wire_up().writer().machine.life
+    with pytest.raises(LocalProtocolError, match="no transition from state 'open'"):
+        life.enter(WriterSessionEvent.JOINED)
+    assert life.state is WriterSessionState.OPEN

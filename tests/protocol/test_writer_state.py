@@ -2,10 +2,10 @@
 
 import pytest
 
-from epochal.errors import CapabilityError
+from epochal.errors import CapabilityError, LocalProtocolError
 from epochal.protocol.frontier import Antichain, joint
 from epochal.protocol.publisher.logged_sources import LoggedSources
-from epochal.protocol.publisher.writer_state import WriterIdentity, WriterState
+from epochal.protocol.publisher.writer_state import PresenceEvent, WriterIdentity, WriterState, restored_presence
 
 
 def state(**known):
@@ -37,3 +37,16 @@ def test_the_joint_capability_is_what_all_segments_reach():
     assert joint([Antichain([3]), Antichain([5]), Antichain([4])]) == Antichain([5])
     assert joint([Antichain([(0, 3), (2, 0)]), Antichain([(1, 1)])]) == Antichain([(1, 3), (2, 1)])
     assert joint([Antichain([7])]) == Antichain([7])
+
+
+@pytest.mark.rule("E46")
+def test_a_lost_writer_is_present_until_it_is_released_and_a_new_session_brings_it_back():
+    writer = state()
+    seen = []
+    for event in (PresenceEvent.SILENT, PresenceEvent.DEPARTED, PresenceEvent.OPENED, PresenceEvent.DEPARTED):
+        writer.enter(event)
+        seen.append((writer.present, writer.lost))
+        assert restored_presence(present=writer.present, lost=writer.lost) is writer.presence
+    assert seen == [(True, True), (False, True), (True, False), (False, False)]
+    with pytest.raises(LocalProtocolError, match="no transition from state 'left'"):
+        writer.enter(PresenceEvent.SILENT)

@@ -247,7 +247,7 @@ class Process:
         payload = f"{self.name}.{session.order}".encode() + b" " * random.choice((0, 0, 10, 200))
 
         def ask() -> None:
-            ticket = machine.append(
+            ticket = machine.appends.append(
                 segment, time, topic_of(payload), 1, payload, meta_of(payload), awaited=random.random() < 0.2
             )
             self._appends[ticket] = asked

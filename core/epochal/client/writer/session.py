@@ -85,7 +85,7 @@ class _Earlier:
 class Session:
     """Connections, tickets and background tasks of one writer.
 
-    The writer asks the machine for a ticket (`machine.append`, `machine.advance`, ...), gets a future for it by
+    The writer asks the machine for a ticket (`machine.appends.append`, `machine.advance`, ...), gets a future for it by
     `promise` or `request`, and awaits that by `outcome`.
 
     A session has fewer than 30 attributes: from 30 on, each call of a method on itself takes Python 3.11 about 15 ns
@@ -298,7 +298,7 @@ class Session:
                 f"{self._options.open_timeout:g} s"
             ) from None
         if self._options.group is not None:
-            self.machine.start_group(self._options.group)
+            self.machine.appends.start_group(self._options.group)
 
     async def _tick(self) -> None:
         while True:
@@ -384,7 +384,7 @@ class Session:
 
     async def credit(self, most: int) -> None:
         """Wait while more than `most` bytes are queued than the publishers give credit for."""
-        while self.machine.waiting_bytes > most:
+        while self.machine.appends.waiting_bytes > most:
             self._room.clear()
             await self._room.wait()
 

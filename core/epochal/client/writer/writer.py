@@ -200,7 +200,7 @@ class Writer:
             self._source_checks.check_append(key)
             self._send_gathered()  # what was appended before goes first
         if self._gathering is not None and source is None:
-            session.machine.check(at)
+            session.machine.appends.check(at)
             promise = self._gathering.add(at, records, key, topic, given, awaited=True)
         else:
             payload, meta = (
@@ -208,7 +208,7 @@ class Writer:
                 batch_meta(key, given, current_trace(), source, clock=self._options.clock),
             )
             promise = session.promise(
-                session.machine.append(
+                session.machine.appends.append(
                     self._placement.segment(key), at, topic, len(records), payload, meta, awaited=True
                 )
             )
@@ -236,7 +236,7 @@ class Writer:
         given = () if not headers else checked_headers(headers)
         session, machine = self.session, self.session.machine
         session.raise_error()
-        if machine.waiting_bytes > MAX_UNSENT_NOWAIT:
+        if machine.appends.waiting_bytes > MAX_UNSENT_NOWAIT:
             raise BufferFull(
                 f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await drain() between appends"
             )
@@ -244,14 +244,14 @@ class Writer:
             self._source_checks.check_append(key)
             self._send_gathered()  # what was appended before goes first
         if self._gathering is not None and source is None:
-            machine.check(at)
+            machine.appends.check(at)
             self._gathering.add(at, records, key, topic, given, awaited=False)
         else:
             payload, meta = (
                 self._encoded(records),
                 batch_meta(key, given, current_trace(), source, clock=self._options.clock),
             )
-            machine.append(self._placement.segment(key), at, topic, len(records), payload, meta)
+            machine.appends.append(self._placement.segment(key), at, topic, len(records), payload, meta)
             session.act_soon()
         if self._sends is not None:
             self._sends.sent(len(records))
@@ -321,13 +321,13 @@ class Writer:
         self._check_usable(topic)
         machine = session.machine  # not earlier: a session that was opened again has another one
         for time in {batch.time for batch in batches}:
-            machine.check(time)
+            machine.appends.check(time)
         self._send_gathered()  # records of a key keep their order
         tickets = []
         for time, segment, key, payload, count in batches:
             placed = self._placement.segment(None) if segment is None else segment
             meta = batch_meta(key, headers, trace, clock=self._options.clock)
-            tickets.append(machine.append(placed, time, topic, count, payload, meta, awaited=True))
+            tickets.append(machine.appends.append(placed, time, topic, count, payload, meta, awaited=True))
         promise: asyncio.Future[m.Position] = asyncio.get_running_loop().create_future()
         session.share(tickets, promise)
         session.act_soon()
@@ -398,7 +398,7 @@ class Writer:
         """Send a batch, as several appends if it is too large; its promise is resolved once all are logged (E1)."""
         divided = parts(batch.records, self._encode)
         meta = batch_meta(batch.key, slot.headers, trace, clock=self._options.clock)
-        append = self.session.machine.append
+        append = self.session.machine.appends.append
         tickets = [
             append(slot.segment, slot.time, slot.topic, count, payload, meta, awaited=awaited)
             for payload, count in divided

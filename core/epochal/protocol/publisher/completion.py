@@ -1,41 +1,76 @@
 """How a segment becomes complete: it is parked as finishing until the catalog agrees, or until an open cancels that.
 
-    state      on                                          next
-    active     the last writer finished: `report(True)`    finishing
-    finishing  an open: `wait` keeps it, `report(False)`   finishing, until the catalog answers
-    finishing  the catalog answers that report: not yet    active; the opens go on (`cancelled`)
-    finishing  the catalog records completion              complete; the opens are refused (`completed`)
-
-Reports are numbered, and only the answer to the last one counts: an older answer may have been given before the open.
-Separate from the publisher because this is the part that waits for the catalog.
+Reports to the catalog are numbered, and only the answer to the last one counts: an older answer may have been given
+before the open. Separate from the publisher because this is the part that waits for the catalog.
 
 Sources: rules S20, E7.
 """
 
-from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Self
 
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import Reply, ReportFinishing
 from epochal.protocol.publisher.journal import PublisherIs
+from epochal.protocol.transitions import Transitions
 
 
-@dataclass(slots=True)
+class CompletionState(StrEnum):
+    """How far an incarnation of a segment is from completion."""
+
+    ACTIVE = "active"
+    """Writers hold capabilities, or may come to hold some."""
+    FINISHING = "finishing"
+    """Every writer has finished here. The capability is parked, and opens wait for the catalog."""
+    COMPLETE = "complete"
+    """The catalog has recorded that the stream is complete: the frontier is empty."""
+
+
+class CompletionEvent(StrEnum):
+    """What happens on the way there."""
+
+    LAST_FINISHED = "the last writer has finished, or was lost after another had finished (E47): it is reported"
+    OPEN_WAITS = "a writer opens: it waits, and the first one is reported"
+    CANCELLED = "the catalog answers the last report: the stream is not complete, and the opens that wait go on"
+    RECORDED = "the catalog has recorded completion: opens that wait are refused"
+    RESTORED = "the publisher was restored: it reports again, as the catalog may not have had the report"
+
+
+_S, _E = CompletionState, CompletionEvent
+
+COMPLETION_TRANSITIONS = Transitions(
+    _S.ACTIVE,
+    {
+        _S.ACTIVE: {_E.LAST_FINISHED: _S.FINISHING, _E.RECORDED: _S.COMPLETE},
+        _S.FINISHING: {
+            _E.LAST_FINISHED: _S.FINISHING,
+            _E.OPEN_WAITS: _S.FINISHING,
+            _E.CANCELLED: _S.ACTIVE,
+            _E.RECORDED: _S.COMPLETE,
+            _E.RESTORED: _S.FINISHING,
+        },
+        _S.COMPLETE: {_E.RESTORED: _S.COMPLETE},
+    },
+)
+
+
 class SegmentCompletion:
     """How far an incarnation of a segment is, from its last writer's `finish` to the completion of the stream."""
 
-    complete: bool
-    """Whether the catalog has recorded that the stream is complete. This never changes back."""
-    finishing: bool
-    """Whether the segment is parked as finishing, or the catalog has not confirmed yet that it no longer is."""
-    early: bool = False
-    """Whether the last writer here finished while others were awaited: without those, the segment is finishing."""
-    finished: bool = False
-    """Whether a writer has finished here. If the others are lost after that, the segment is finishing (E47)."""
-    _number: int = 0
-    _unanswered: bool = False
-    _unconfirmed: list[Reply] = field(default_factory=list)
-    _waiting: list[tuple[bytes, m.Open]] = field(default_factory=list)
+    __slots__ = ("_number", "_reports_again", "_unanswered", "_unconfirmed", "_waiting", "early", "finished", "state")
+
+    def __init__(self, complete: bool, *, finishing: bool, early: bool = False, finished: bool = False) -> None:
+        self.state = _S.COMPLETE if complete else _S.FINISHING if finishing else COMPLETION_TRANSITIONS.start
+        self.early = early
+        """Whether the last writer here finished while others were awaited: without those, the segment is finishing."""
+        self.finished = finished
+        """Whether a writer has finished here. If the others are lost after that, the segment is finishing (E47)."""
+        self._reports_again = False
+        """Whether a segment that was restored as complete has reported that once more."""
+        self._number = 0
+        self._unanswered = False
+        self._unconfirmed: list[Reply] = []
+        self._waiting: list[tuple[bytes, m.Open]] = []
 
     @classmethod
     def restored(cls, note: PublisherIs) -> Self:
@@ -44,10 +79,33 @@ class SegmentCompletion:
             note.complete, finishing=note.finishing and not note.complete, early=note.early, finished=note.finished
         )
 
-    def report(self, finishing: bool) -> ReportFinishing:
-        """Report to the catalog that the segment is finishing, or that a writer wants to open after all."""
+    def _enter(self, event: CompletionEvent) -> None:
+        self.state = COMPLETION_TRANSITIONS.after(self.state, event)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the catalog has recorded that the stream is complete. This never changes back."""
+        return self.state is CompletionState.COMPLETE
+
+    @property
+    def finishing(self) -> bool:
+        """Whether the segment is parked as finishing, or the catalog has not confirmed yet that it no longer is."""
+        return self.state is CompletionState.FINISHING or self._reports_again
+
+    def last_finished(self) -> ReportFinishing:
+        """No writer is left, and one has finished: report to the catalog that the segment is finishing."""
+        self._enter(CompletionEvent.LAST_FINISHED)
+        return self._report(True)
+
+    def report_again(self) -> ReportFinishing:
+        """Report as before the crash."""
+        self._enter(CompletionEvent.RESTORED)
+        self._reports_again = self.complete
+        return self._report(True)
+
+    def _report(self, finishing: bool) -> ReportFinishing:
         self._number += 1
-        self.finishing = self._unanswered = True
+        self._unanswered = True
         return ReportFinishing(self._number, finishing)
 
     def confirm_later(self, done: Reply) -> bool:
@@ -61,8 +119,9 @@ class SegmentCompletion:
 
     def wait(self, peer: bytes, ask: m.Open) -> ReportFinishing | None:
         """Keep an open until the catalog has decided whether it came before completion was recorded."""
+        self._enter(CompletionEvent.OPEN_WAITS)
         self._waiting.append((peer, ask))
-        return self.report(False) if len(self._waiting) == 1 else None
+        return self._report(False) if len(self._waiting) == 1 else None
 
     @property
     def waiting(self) -> list[m.Open]:
@@ -85,13 +144,12 @@ class SegmentCompletion:
         """The catalog answered report `number`: not complete. Returns the opens that may go on now."""
         if number != self._number or not self._waiting:
             return []
-        self.finishing = False
+        self._enter(CompletionEvent.CANCELLED)
         return self._take_waiting()
 
     def completed(self) -> list[tuple[bytes, m.Open]]:
         """The stream is complete; returns the opens that came too late."""
-        self.complete = True
-        self.finishing = False
+        self._enter(CompletionEvent.RECORDED)
         return self._take_waiting()
 
     def _take_waiting(self) -> list[tuple[bytes, m.Open]]:

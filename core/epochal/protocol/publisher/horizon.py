@@ -9,7 +9,16 @@ begins at F, and every time in H that F reaches is aborted. Two conditions make 
   an epoch that was reported complete cannot get other records after a crash.
 
 The publisher sends F and H together as a numbered `Record`, one at a time. Only what the catalog has confirmed counts
-as recorded. Separate from the publisher, which decides what waits: this can be tested without writers.
+as recorded. A crash finds the catalog with the confirmed record, or with the one under way, and both are safe: each
+record has all of the one before that can still matter.
+
+- The publisher's frontier never moves back. So a time that a later record's F reaches was reached by every earlier one.
+- H loses only elements that the new F does not reach, and with them only times that it does not reach (`record`). So a
+  time which is active, and thus reached, stays in H, also one that became active while the record was under way.
+- A frontier that the confirmed record allows, the one under way allows too: its F reaches no more, its H lacks nothing
+  of that.
+
+Separate from the publisher, which decides what waits: this can be tested without writers.
 
 Sources: rule E11.
 """
@@ -126,6 +135,7 @@ class Horizon:
         self._lower = Antichain(lower)
         self._recorded = Downset(horizon)
         self._wanted = Downset(horizon)
+        """H of the next record: all that is recorded or was requested, without what the last record's F had passed."""
         self._pace = Pace()
         self._made: Record | None = None
         """The last record that was made; it may be stored already, or not."""
@@ -153,13 +163,17 @@ class Horizon:
         """The next record must cover `time`, because something waits for that."""
         if self._wanted.insert(time):  # otherwise a record that covers it is under way or already wanted
             self.urgent = True
-            if len(self._wanted) > 2 * self._most:
+            if len(self._wanted) > 2 * self._most:  # not at once: coarsening at each further time would cost too much
                 self._coarsen()
 
     def came(self, time: Time, now: float) -> None:
-        """An append at `time` came. Where times move fast, later ones are recorded ahead, so that fewer must wait."""
+        """An append at `time` came. Where times move fast, later ones are recorded ahead, so that fewer must wait.
+
+        A larger H is always safe: it only lets a crash abort more.
+        """
         self._pace.moved(time, now)
         ahead = self._pace.ahead()
+        # Requested again when half of it is used up, so that the answer comes before the rest is.
         if ahead is not None and _sum(time, ahead, halved=True) not in self._wanted:
             self._wanted.insert(_sum(time, ahead))
             self.urgent = True
@@ -167,13 +181,17 @@ class Horizon:
     def allows(self, frontier: Antichain) -> bool:
         """Whether `frontier` may be reported now.
 
-        The maximal times that it has passed, and that F reaches, must all be in the recorded horizon. In a partial
-        order they usually have an unbounded component, and then the frontier itself must be recorded first.
+        All times that it has passed and that F reaches must be in the recorded horizon. In a partial order their
+        maximal ones usually have an unbounded component, and then the frontier itself must be recorded first.
         """
-        if frontier == self._lower:
+        if frontier == self._lower:  # it has passed nothing that F reaches
             return True
         if len(frontier) > MOST_CORNERS:
             return False
+        # Only the maximal times that the frontier does not reach need a look. Each time t that it has passed is at or
+        # before such a corner c; if F reaches t, it reaches c, because c is not before t; and if c is in H, which is
+        # closed downwards, so is t. The corners that F does not reach have no such t below them. For ints the one
+        # corner is f - 1, so that f may be up to one above the largest time of H.
         passed = self._shape.not_reached(frontier)
         return all(time in self._recorded for time in passed if self._lower.less_equal(time))
 
@@ -183,13 +201,19 @@ class Horizon:
         Elements of H that `frontier` does not reach are left out: after a restart at `frontier`, nothing at or below
         them can arrive.
         """
+        # If `frontier` reached a time at or below an element, it would reach the element. So an element that goes takes
+        # with it only times that were completed or aborted for good, and that the next incarnation begins after. One
+        # that is reached stays as it is, even where part of what is below it has been passed: that part is harmless.
         self._wanted.drop_passed(frontier)
         if len(self._wanted) > self._most:
             self._coarsen()
         return self._next(frontier, self._wanted, marks, writers, final=False)
 
     def _coarsen(self) -> None:
-        """Replace groups of neighbours by one larger time each, so that at most half of the allowed number is left."""
+        """Replace groups of neighbours by one larger time each, so that at most half of the allowed number is left.
+
+        The join of a group is at or after each of its times, so H loses nothing; a crash may abort more than it had to.
+        """
         times = list(self._wanted)
         each = -(-len(times) // max(self._most // 2, 1))
         self._wanted = Downset(reduce(join, times[at : at + each]) for at in range(0, len(times), each))
@@ -198,6 +222,8 @@ class Horizon:
         self, frontier: Antichain, aborted: Iterable[Time], marks: Marks, writers: Iterable[str] = ()
     ) -> Record:
         """The record of a publisher that stops in order: nothing is active, and H holds only what was aborted."""
+        # This H may lack what the one before had and F reaches, because nothing of that was used: what became active is
+        # complete, and passed by F, or aborted. Nothing becomes active after this record (`SegmentPublisher.record`).
         horizon = Downset(aborted)
         horizon.drop_passed(frontier)
         return self._next(frontier, horizon, marks, writers, final=True)
@@ -215,7 +241,8 @@ class Horizon:
     def answered(self, number: int) -> bool:
         """The catalog has answered that record `number` is its newest one; returns whether that is news.
 
-        An answer about an older record is ignored: a later one was sent since, and may be stored or lost.
+        An answer about an older record is ignored: a later one was sent since, and may be stored or lost. What counts
+        as recorded is taken from the newest, which that answer does not confirm.
         """
         made = self._made
         if made is None or made.number != number or number <= self._answered:

@@ -23,7 +23,7 @@ from epochal.protocol.log.history import SegmentState, apply_in_lull, retained_s
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.append_numbers import fingerprint
 from epochal.protocol.publisher.logged_sources import LoggedSources
-from epochal.protocol.publisher.writer_state import WriterIdentity, WriterState
+from epochal.protocol.publisher.writer_state import WriterIdentity, WriterState, restored_presence
 from epochal.protocol.times import Time
 
 KEPT_RUNS = 64
@@ -313,7 +313,7 @@ class Restoring:
         state.sources = LoggedSources(
             note.source, note.source_seq, note.whole, note.torn, note.refusing, set(note.numbered)
         )
-        state.present, state.lost = note.present, note.lost
+        state.presence = restored_presence(present=note.present, lost=note.lost)
         state.granted, state.closed = note.present and note.granted, note.closed
 
     def end(self) -> Restored:

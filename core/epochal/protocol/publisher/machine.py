@@ -4,22 +4,16 @@ A machine without I/O: `receive` takes one message from a writer, `tick` lets ti
 done, in order. It hands each message to the part that knows its rules: `session_opening`, `appends`,
 `writer_sessions`. All of them write to one `EventLog`. `server` answers subscribers from the same log.
 
-States of a segment. `gathering` and `stopped` can be true together with another one:
+The state of a segment is that of its parts, which change independently of each other:
 
-    state      meaning                                                ends with
-    gathering  waits for the known writers: the catalog has no        `_gather`, once what may be lost is recorded
-               horizon of the last incarnation (E11)
-    opening    holds its own capability until `min_writers` writers   `SessionOpener.settle`
-               have opened and all awaited ones are back (E5, E11)
-    running    the writers' capabilities are the frontier (S4)        `WriterSessions.depart` of the last writer
-    parked     holds what the last writer held, or a lost one leaves  the next open: `SessionOpener.settle`
-               (E3)
-    finishing  parked after a finish; opens wait for the catalog      `finishing_answered`: complete, or open again (E7)
-    complete   the frontier is empty; every new open is refused       never
-    stopped    the last record was made; nothing happens any more     never
-
-States of a writer at a segment: present -> departed when it leaves; present -> lost when it is silent for too long, and
-then departed at once, or with `hold_lost` when it is released (E46). A new session makes it present again.
+- `completion` has a table that runs: active, finishing, complete (E7).
+- `writer_state` has one for each writer: present, lost, left, released.
+- `reserved_capability` holds a capability of the segment's own until enough writers have opened and all awaited ones
+  are back (E5), and again once the last writer has left or was lost (E3). In between the writers' capabilities are the
+  frontier (S4).
+- `LostHorizon.pending`: nothing of all this is served or logged before the known writers have said what may be lost,
+  where the catalog has no horizon of the last incarnation (E11).
+- `_stopped`: the last record was made, and nothing happens any more.
 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
@@ -42,7 +36,7 @@ from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
 from epochal.protocol.publisher.session_opening import LostHorizon, SessionOpener
 from epochal.protocol.publisher.writer_sessions import WriterSessions
-from epochal.protocol.publisher.writer_state import Connection, WriterState
+from epochal.protocol.publisher.writer_state import Connection, WriterPresence, WriterState
 from epochal.protocol.times import Time
 
 
@@ -145,7 +139,7 @@ class SegmentPublisher:
             self.completed()
         elif restored.publisher.finishing or restored.publisher.complete:
             # The crash may have come before the catalog had the report.
-            self._log.effects.append(self._completion.report(True))
+            self._log.effects.append(self._completion.report_again())
 
     # ---- what the shell sees ----
 
@@ -297,7 +291,7 @@ class SegmentPublisher:
             if (known := self._writers.get(ask.writer)) is not None:
                 known.heard = now
         deadline = now - self.settings.writer_timeout
-        for state in [w for w in self._writers if w.present and not w.lost and w.heard <= deadline]:
+        for state in [w for w in self._writers if w.presence is WriterPresence.PRESENT and w.heard <= deadline]:
             silent = f"nothing was heard of writer {state.identity.writer!r} for {self.settings.writer_timeout:g} s"
             self._sessions.lose(state, WriterLost(silent))
         if self._own.awaited and self._started <= deadline and not self.settings.hold_lost:

@@ -28,7 +28,7 @@ from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.limits import MAX_WAITING_OPENS, MAX_WRITERS
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
 from epochal.protocol.publisher.writer_sessions import WriterSessions
-from epochal.protocol.publisher.writer_state import Connection, WriterIdentity, WriterState
+from epochal.protocol.publisher.writer_state import Connection, PresenceEvent, WriterIdentity, WriterState
 from epochal.protocol.times import Time
 
 
@@ -202,7 +202,7 @@ class SessionOpener:
             self._log.move(self._own.catch_up())
         if over:
             self._completion.early = False
-            self._log.effects.append(self._completion.report(True))
+            self._log.effects.append(self._completion.last_finished())
         elif holders:
             self._log.move(self._own.release())
 
@@ -337,8 +337,9 @@ class SessionOpener:
         left_for_good = self._has_left(ask)
         needs = not len(state.held) and not left_for_good
         state.identity.session, state.identity.under = ask.session, ask.under
-        state.heard, state.lost = now, False
-        state.present = not left_for_good
+        state.heard = now
+        if not left_for_good:
+            state.enter(PresenceEvent.OPENED)
         self._writers.bind(state, peer)
         return needs
 

@@ -14,7 +14,7 @@ from epochal.protocol.publisher.completion import SegmentCompletion
 from epochal.protocol.publisher.effects import Reply
 from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
-from epochal.protocol.publisher.writer_state import Connection, QueuedMessage, WaitingLine, WriterState
+from epochal.protocol.publisher.writer_state import Connection, PresenceEvent, QueuedMessage, WaitingLine, WriterState
 from epochal.protocol.times import Time
 
 
@@ -94,7 +94,7 @@ class WriterSessions:
     def lose(self, state: WriterState, error: WriterLost) -> None:
         """E3: abort the epochs that the writer appended to and still holds, then release it; or keep all that (E46)."""
         self.dismiss_session(state, error)
-        state.lost = True
+        state.enter(PresenceEvent.SILENT)
         if self._log.settings.hold_lost and len(state.held):
             self._log.note(state)
         else:
@@ -113,7 +113,7 @@ class WriterSessions:
         if abort:
             log.abort(state.touched)
         log.admitted.clear()
-        state.present = False
+        state.enter(PresenceEvent.REPLACED if replaced else PresenceEvent.DEPARTED)
         state.granted = False
         state.closed = not abort and state.identity.under is None
         held = state.held
@@ -133,7 +133,7 @@ class WriterSessions:
             left = self._own.left_by(held) if abort and not replaced else held
             log.move(self._own.park(left, log.now))
             if over:
-                log.effects.append(self._completion.report(True))
+                log.effects.append(self._completion.last_finished())
         elif last:
             self._completion.early = over
         log.move_held(state, Antichain())

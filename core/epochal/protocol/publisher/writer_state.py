@@ -7,6 +7,7 @@ Separate from the publisher, which turns these into log events and answers, beca
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
 from epochal.errors import CapabilityError
@@ -16,6 +17,7 @@ from epochal.protocol.log.history import EVENT_OVERHEAD
 from epochal.protocol.publisher.append_numbers import AppendNumbers
 from epochal.protocol.publisher.logged_sources import LoggedSources
 from epochal.protocol.times import Time
+from epochal.protocol.transitions import Transitions
 
 Connection: TypeAlias = bytes
 """The connection of a writer: its routing id on `ingest`."""
@@ -69,6 +71,48 @@ class WaitingLine:
         self.bytes += sign * EVENT_OVERHEAD * (1 + times)
 
 
+class WriterPresence(StrEnum):
+    """Whether a writer is at a segment; what its capability is kept for."""
+
+    PRESENT = "present"
+    """A session is open, though its connection may be broken."""
+    LOST = "lost"
+    """Nothing was heard of it for the time-out, and its capability is kept until it is back or released (E46)."""
+    LEFT = "left"
+    """It has left; it is remembered for its numbers."""
+    RELEASED = "released"
+    """It was lost, and its capability was released (E3); it is remembered for its numbers."""
+
+
+class PresenceEvent(StrEnum):
+    """What changes that."""
+
+    OPENED = "a session opens, or comes back over another connection (E6)"
+    SILENT = "nothing was heard of it for the time-out (E8)"
+    DEPARTED = "it leaves (E4), or is released after it was lost: at once, or with `whenLost: hold` by command (E46)"
+    REPLACED = "a newer session comes back that this incarnation had not known: the older one is undone (E6)"
+
+
+_P, _E = WriterPresence, PresenceEvent
+
+PRESENCE_TRANSITIONS = Transitions(
+    _P.PRESENT,
+    {
+        _P.PRESENT: {_E.OPENED: _P.PRESENT, _E.SILENT: _P.LOST, _E.DEPARTED: _P.LEFT, _E.REPLACED: _P.LEFT},
+        _P.LOST: {_E.OPENED: _P.PRESENT, _E.DEPARTED: _P.RELEASED, _E.REPLACED: _P.RELEASED},
+        _P.LEFT: {_E.OPENED: _P.PRESENT, _E.REPLACED: _P.LEFT},
+        _P.RELEASED: {_E.OPENED: _P.PRESENT, _E.REPLACED: _P.RELEASED},
+    },
+)
+
+
+def restored_presence(*, present: bool, lost: bool) -> WriterPresence:
+    """The presence of a writer as the log on disk has it."""
+    if present:
+        return WriterPresence.LOST if lost else WriterPresence.PRESENT
+    return WriterPresence.RELEASED if lost else WriterPresence.LEFT
+
+
 @dataclass(slots=True)
 class WriterIdentity:
     """Who a writer is: its id, its newest session at the segment, and the connection of that."""
@@ -98,9 +142,7 @@ class WriterState:
     """When each element of `held` was taken, in seconds of the publisher's clock."""
     touched: set[Time] = field(default_factory=set)
     """Times at which it has appended and which it still holds (E3)."""
-    present: bool = True
-    """False once it has left or was given up; the rest stays, for its numbers."""
-    lost: bool = False
+    presence: WriterPresence = PRESENCE_TRANSITIONS.start
     answered_lost: set[Time] = field(default_factory=set)
     """Times of appends that this incarnation does not have. Every answer to a resume repeats them, because the writer
     may not have received an earlier one (E10)."""
@@ -113,6 +155,20 @@ class WriterState:
     here and elsewhere, was acknowledged before (E1)."""
     departures: int = 0
     """How often it has left this incarnation."""
+
+    def enter(self, event: PresenceEvent) -> None:
+        """Change `presence`; raises `LocalProtocolError` where the table has no such event."""
+        self.presence = PRESENCE_TRANSITIONS.after(self.presence, event)
+
+    @property
+    def present(self) -> bool:
+        """False once it has left or was given up; what else is known of it stays, for its numbers."""
+        return self.presence is WriterPresence.PRESENT or self.presence is WriterPresence.LOST
+
+    @property
+    def lost(self) -> bool:
+        """Whether its newest session ended because nothing was heard of it."""
+        return self.presence is WriterPresence.LOST or self.presence is WriterPresence.RELEASED
 
     def aborted(self, time: Time) -> None:
         """The epoch `time` is aborted."""

@@ -3,48 +3,20 @@
 A machine without I/O. Separate from the client, which owns sockets and futures, so that E1 (a move is sent only after
 every earlier append is acknowledged, at every segment) can be tested against every order of messages.
 
-The states of a session, which `_Phase` names. "All" means every segment of the stream:
-
-    FROM         EVENT                                            TO           SENT
-    OPENING      a connection to a segment is open                OPENING      `Open` to it
-    OPENING      all have answered                                JOINING      `Abort` of epochs that were given up (E3)
-    OPENING      all have answered, under another's capability    OPEN         nothing; `SessionReady` is reported
-    JOINING      all have confirmed that, or there were none      JOINING      `Hold` of what all can give (E5)
-    JOINING      all have confirmed that, or hold just that       OPEN         nothing; `SessionReady` is reported
-    OPEN         `append`                                         OPEN         `Append`, when the window has room
-    OPEN         `advance`, `hold`, `release`                     OPEN         `Hold`, once all appends before are acked
-    OPEN         `abort`                                          OPEN         `Abort`, at once
-    OPEN         `leave`, to close or finish                      LEAVING      `Leave`, once all appends are acked (E1)
-    OPEN         `leave`, by an exception; also in LEAVING        LEAVING      `Leave`, at once
-    LEAVING      an append failed before its `Leave` was sent     OPEN         nothing
-    LEAVING      all have confirmed, and nothing waits            OVER         nothing
-    not OVER     `withdraw`                                       WITHDRAWING  nothing
-    WITHDRAWING  it is known that no earlier session left a part  LEAVING      `Leave` wherever it was asked for
-    WITHDRAWING  it is known that one did                         OVER         nothing
-    not OVER     an error that no reconnect can heal              OVER         `Leave` where it is open, if lost (E3)
-    not OVER     `give_up`, and nobody comes back for it          OVER         `Leave` where it is open (E4)
-
-A connection that breaks changes no state. After the next `connected` the segment is opened again, and gets again what
-it has not answered: operations first, then appends (E6, E10). Where the session has left it is not: an abort that its
-leave overtook gets no answer then, and waits for none. A session that was withdrawn sends its `Leave` there
-together with the `Open`: its program waits a moment only, and an open alone could arrive after that.
+Its states, and what leads from one to another, are the table in `session_states`. `appends` numbers what the program
+appends, `operations` sends what every segment must confirm; here is what opens, moves and ends the session.
 
 Sources: rules S35; E1, E3-E7, E10-E12, E48, E50.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
-
-import google_crc32c
+from collections.abc import Callable, Mapping, Sequence
 
 from epochal.errors import (
     AppendsLost,
     CapabilityError,
-    EpochAbortedError,
     EpochalError,
     NoPublisher,
     RemoteProtocolError,
-    RepeatDiffers,
     StreamComplete,
     StreamGone,
     WriterClosed,
@@ -53,11 +25,11 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.messages import FIRST_SESSION, GROUP
+from epochal.protocol.messages import FIRST_SESSION
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.writer.appends import SessionAppends
 from epochal.protocol.writer.capabilities import Moves
 from epochal.protocol.writer.effects import (
-    Acked,
     Moved,
     Over,
     Reconnect,
@@ -67,20 +39,8 @@ from epochal.protocol.writer.effects import (
     WriterReport,
 )
 from epochal.protocol.writer.operations import Joining, Operations, Outcomes
-from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
-
-
-class _Phase(StrEnum):
-    """The states of the table above."""
-
-    OPENING = "opening"
-    JOINING = "joining"
-    """All segments have answered; the joint capability is being taken (E5)."""
-    OPEN = "open"
-    LEAVING = "leaving"
-    WITHDRAWING = "withdrawing"
-    """The open was given up; it is not known yet what an earlier session left."""
-    OVER = "over"
+from epochal.protocol.writer.segment_session import SegmentSession
+from epochal.protocol.writer.session_states import WriterSessionEvent, WriterSessionLife, WriterSessionState
 
 
 class WriterMachine:
@@ -124,7 +84,7 @@ class WriterMachine:
         """How often a publisher served another stream, or another life of this one, or not the segment (E48)."""
         self._heartbeat = heartbeat
         self._beaten = now
-        self._phase = _Phase.OPENING
+        self.life = WriterSessionLife(writer)
         self._effects: list[WriterEffect] = []
         self._segments = {
             name: SegmentSession(name, self._effects, least_incarnation=(seen or {}).get(name, 0)) for name in segments
@@ -138,10 +98,10 @@ class WriterMachine:
         self._joining = Joining(self._segments, self._moves, self._operations, self._outcomes, first=is_first)
         self._withdrawal = 0
         """The ticket of `withdraw`, 0 before."""
-        self._aborted: set[Time] = set()
-        self._own_aborts: set[Time] = set()
-        """Those of them that this writer aborted itself."""
-        self._waiting_bytes = 0
+        self.appends = SessionAppends(
+            self._segments, self._moves, self._outcomes, self.life, writer=writer, shape=shape, under=under
+        )
+        """What the program appends goes straight there: a call fewer for each batch."""
 
     # ---- the shell's side ----
 
@@ -168,7 +128,7 @@ class WriterMachine:
     @property
     def over(self) -> bool:
         """Whether the session has ended, in whatever way."""
-        return self._phase is _Phase.OVER
+        return self.life.over
 
     @property
     def pending_epochs(self) -> tuple[Time, ...]:
@@ -224,12 +184,8 @@ class WriterMachine:
         for it as lost (E46). Not where it withdraws: then an earlier session may have left something.
         """
         if not self.over:
-            self._end(error, except_segment="", leaves=leaves and self._phase is not _Phase.WITHDRAWING)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of appends that no window has room for yet; the shell stops taking more above its own bound."""
-        return self._waiting_bytes
+            leaves = leaves and self.life.state is not WriterSessionState.WITHDRAWING
+            self._end(error, WriterSessionEvent.GIVEN_UP, except_segment="", leaves=leaves)
 
     def number(self, name: str) -> int:
         """The last acknowledged append number at segment `name`; -1 for none."""
@@ -261,7 +217,7 @@ class WriterMachine:
         if self._operations.has_left(segment):
             return
         segment.asked = True
-        resume = segment.resume(self._aborted) if segment.ever_opened else None
+        resume = segment.resume(self.appends.aborted) if segment.ever_opened else None
         op = self._operations.number()
         ask = m.Open(op, self.stream, name, self.writer, self.session, self.under, resume, self._sources)
         self._effects.append(Send(name, ask))
@@ -271,7 +227,7 @@ class WriterMachine:
     @property
     def _withdrawn(self) -> bool:
         """Whether the session leaves because its open was given up."""
-        return self._withdrawal > 0 and self._phase is _Phase.LEAVING
+        return self._withdrawal > 0 and self.life.state is WriterSessionState.LEAVING
 
     def disconnected(self, name: str) -> None:
         """The connection is gone; what was unacknowledged is sent again after the next `connected`.
@@ -297,9 +253,11 @@ class WriterMachine:
             case m.Opened() | m.Done() | m.Refused() if 0 < message.op <= self._earlier:
                 return  # answers an earlier session of this writer on the same connection
             case m.Ack():
-                self._acknowledged(name, segment, message)
+                self.appends.acknowledged(segment, message)
+                self._release_moves()
             case m.AppendRefused():
-                self._append_refused(segment, message)
+                self.appends.refused(segment, message)
+                self._release_moves()
             case m.Opened():
                 self._opened(name, segment, message)
             case m.Done():
@@ -318,9 +276,9 @@ class WriterMachine:
             self._effects.append(Reconnect(name, f"a stale publisher answered (incarnation {opened.incarnation})"))
             return
         restarted = segment.take_answer(opened)
-        news = [time for time in opened.lost if time not in self._aborted]
+        news = [time for time in opened.lost if time not in self.appends.aborted]
         if news:
-            self._epochs_lost(name, news)
+            self.appends.epochs_lost(name, news)
         if restarted and self.shared:
             # Nobody here knows what the writers under this one had appended there: no epoch may be called whole (E11).
             detail = f"the publisher of segment {name} restarted without its history"
@@ -329,10 +287,10 @@ class WriterMachine:
             )
             self._end(lost, except_segment="")
             return
-        if self._phase is _Phase.OPENING:
+        if self.life.state is WriterSessionState.OPENING:
             if all(other.opened is not None for other in self._segments.values()):
                 self._join()
-        elif self._phase is _Phase.WITHDRAWING:
+        elif self.life.state is WriterSessionState.WITHDRAWING:
             self._withdraw_once_known()
         elif not self._withdrawn:  # it has sent its leave after the open
             self._send_again(name, segment)
@@ -340,13 +298,17 @@ class WriterMachine:
     def _join(self) -> None:
         """All segments have answered."""
         self._moves.sources.begin(segment.opened for segment in self._segments.values() if segment.opened is not None)
-        if self.under is None:
-            self._phase = _Phase.JOINING
-            joined = self._joining.start()
-            self._aborted.update(self._joining.given_up)
-            if not joined:
-                return
-        self._phase = _Phase.OPEN
+        if self.under is not None:
+            self._ready(WriterSessionEvent.ANSWERED_UNDER)
+            return
+        self.life.enter(WriterSessionEvent.ANSWERED)
+        joined = self._joining.start()
+        self.appends.aborted.update(self._joining.given_up)
+        if joined:
+            self._ready(WriterSessionEvent.JOINED)
+
+    def _ready(self, event: WriterSessionEvent) -> None:
+        self.life.enter(event)
         self._outcomes.report(SessionReady(tuple(self._moves.held)))
 
     def _send_again(self, name: str, segment: SegmentSession) -> None:
@@ -362,123 +324,7 @@ class WriterMachine:
                 segment.held = held
             else:
                 self._effects.append(Send(name, operation))
-        for sent in segment.unacked:
-            self._effects.append(Send(name, sent.append))
-        self._waiting_bytes -= segment.fill()
-
-    def _epochs_lost(self, name: str, lost: Iterable[Time]) -> None:
-        times = tuple(lost)
-        self._aborted.update(times)
-        for segment in self._segments.values():
-            segment.touched.difference_update(times)
-        self._outcomes.remember(
-            AppendsLost(
-                f"the publisher of segment {name} restarted without its history; epochs {list(times)!r} are "
-                "aborted, publish them under later times"
-            )
-        )
-
-    # ---- appends ----
-
-    def start_group(self, group: int) -> None:
-        """Number the next appends from the start of `group`, so that a task that runs again is recognised (E6)."""
-        for segment in self._segments.values():
-            segment.next = group << GROUP
-
-    def append(
-        self,
-        name: str,
-        time: object,
-        topic: bytes,
-        records: int,
-        payload: bytes,
-        meta: m.Meta | None = None,
-        *,
-        awaited: bool = False,
-    ) -> int:
-        """Queue one batch.
-
-        Returns its ticket. Raises `TimeShapeError`, `CapabilityError`, `EpochAbortedError`, `WriterClosed`, or
-        `UsageError` for a source number that does not rise or follows a refused one, and then sends nothing.
-
-        `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next
-        move or flush.
-        """
-        segment = self._segments[name]
-        if meta is not None and meta.source is not None:
-            if self._is_repeat(segment, meta.source):
-                return self._repeated(segment, awaited=awaited)
-            at = self.check(time)
-            self._moves.sources.appended(at, meta.source)
-        else:
-            at = self.check(time)
-        ticket = self._outcomes.ticket(awaited=awaited)
-        crc = google_crc32c.value(payload)
-        # As a tuple: a call of a NamedTuple takes twice as long.
-        append = tuple.__new__(m.Append, (name, segment.next, at, topic, records, crc, payload, meta))
-        segment.unsent.append(SentAppend(ticket, append))
-        self._waiting_bytes += len(payload)
-        segment.next += 1
-        self._waiting_bytes -= segment.fill()
-        return ticket
-
-    def check(self, time: object) -> Time:
-        """Return `time`, or raise what `append` at `time` would raise (S35, E2, E5)."""
-        self._usable()
-        at = self.shape.check(time)
-        if at in self._aborted:
-            raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
-        if self.under is None and not self._moves.held.less_equal(at):
-            raise CapabilityError(
-                f"writer {self.writer!r} holds {list(self._moves.held)!r}, which does not reach {time!r}; append "
-                "before advancing past a time"
-            )
-        return at
-
-    def _is_repeat(self, segment: SegmentSession, source: int) -> bool:
-        """Whether the segment had `source` when this session opened. What had it may be at a time that was left."""
-        self._usable()
-        self._moves.sources.check(source)
-        if source > segment.source:
-            return False
-        self._moves.sources.repeated(source)
-        return True
-
-    def _repeated(self, segment: SegmentSession, *, awaited: bool) -> int:
-        ticket = self._outcomes.ticket(awaited=awaited)
-        position = m.Position(segment.incarnation, segment.source_at)
-        self._outcomes.succeeded(ticket, Acked(ticket, segment.name, position))
-        return ticket
-
-    def _acknowledged(self, name: str, segment: SegmentSession, ack: m.Ack) -> None:
-        for ticket, append in segment.acknowledged(ack.number):
-            if append.time not in self._aborted:
-                segment.touched.add(append.time)
-            back = min(ack.number - append.number, ack.run - 1)
-            position = m.Position(segment.incarnation, ack.seq - back)
-            self._outcomes.succeeded(ticket, Acked(ticket, name, position))
-        self._waiting_bytes -= segment.fill()
-        self._release_moves()
-
-    def _append_refused(self, segment: SegmentSession, refused: m.AppendRefused) -> None:
-        sent = segment.refused(refused.number)
-        if sent is None:
-            return
-        error = from_code(refused.code, refused.detail)
-        if sent.append.meta is not None and sent.append.meta.source is not None:
-            self._moves.sources.refused(sent.append.meta.source, error)
-        if isinstance(error, RepeatDiffers):  # it names what this side knows
-            error = RepeatDiffers(refused.detail, self.writer, refused.segment, refused.number)
-        asked_for = False
-        if isinstance(error, EpochAbortedError):
-            self._aborted.add(sent.append.time)
-            asked_for = sent.append.time in self._own_aborts  # so it stops no move
-        self._outcomes.failed(sent.ticket, error, quiet=asked_for)
-        if len(self._moves) and not asked_for:
-            # E1: also when its own caller gets the error, who did not know of it when the move was made.
-            self._outcomes.remember(error)
-        self._waiting_bytes -= segment.fill()
-        self._release_moves()
+        self.appends.send_again(segment)
 
     # ---- moves, aborts and leaves ----
 
@@ -487,7 +333,7 @@ class WriterMachine:
 
         Where all are after it already, nothing is moved: a program that starts again repeats its moves (E50).
         """
-        self._usable()
+        self.life.check_open()
         if self.under is None and self._moves.is_done(self.shape.check(time)):
             return self._move(lambda ticket, _: self._moves.stay(ticket), self.shape.check(time), awaited)
         return self._move(self._moves.advance, self._reachable(time), awaited)
@@ -498,34 +344,30 @@ class WriterMachine:
 
     def release(self, time: object, *, awaited: bool = False) -> int:
         """Give one held capability up; the last one can only be given up by leaving."""
-        self._usable()
+        self.life.check_open()
         return self._move(self._moves.release, self._moves.check_release(self.writer, time), awaited)
 
     def abort(self, time: object, *, awaited: bool = False) -> int:
         """Abort the epoch `time` at every segment, at once (E4)."""
         at = self._reachable(time)
         ticket = self._outcomes.ticket(awaited=awaited)
-        self._aborted.add(at)
-        self._own_aborts.add(at)
         self._moves.sources.aborted((at,))
-        for segment in self._segments.values():
-            segment.touched.discard(at)
+        self.appends.abort(at)
         self._operations.start(ticket, lambda op, name: m.Abort(op, name, (at,)))
         return ticket
 
     def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
         """End the session: close and finish wait for all appends (E1), abort does not wait, nor for them."""
-        if not (how is m.Leaving.ABORT and self._phase is _Phase.LEAVING):
-            self._usable()
+        if not (how is m.Leaving.ABORT and self.life.state is WriterSessionState.LEAVING):
+            self.life.check_open()
         ticket = self._outcomes.ticket(awaited=awaited)
-        self._phase = _Phase.LEAVING
         if how is m.Leaving.ABORT:
+            self.life.enter(WriterSessionEvent.LEFT_BY_EXCEPTION)
             self._operations.cancel_moves(WriterClosed("the writer left by an exception"))
-            for segment in self._segments.values():
-                segment.unsent.clear()
-            self._waiting_bytes = 0
+            self.appends.drop_unsent()
             self._operations.abort_all(ticket)
         else:
+            self.life.enter(WriterSessionEvent.LEFT)
             self._moves.leave(ticket, how)
             self._release_moves()
         return ticket
@@ -538,7 +380,7 @@ class WriterMachine:
         """
         if self.over or not any(segment.asked for segment in self._segments.values()):
             return None
-        self._phase = _Phase.WITHDRAWING
+        self.life.enter(WriterSessionEvent.WITHDRAWN)
         self._withdrawal = self._outcomes.ticket(awaited=True)
         self._operations.drop_all()
         for segment in self._segments.values():
@@ -551,14 +393,14 @@ class WriterMachine:
         goes_on = self._joining.goes_on()
         if goes_on:
             # To leave would abort what the earlier session appended (E3), which its next session may still complete.
-            self._phase = _Phase.OVER
+            self.life.enter(WriterSessionEvent.SOMETHING_LEFT)
             self._outcomes.succeeded(self._withdrawal, Moved(self._withdrawal))
         elif goes_on is not None:
-            self._phase = _Phase.LEAVING
+            self.life.enter(WriterSessionEvent.NOTHING_LEFT)
             self._operations.leave_where_asked(self._withdrawal)
 
     def _reachable(self, time: object) -> Time:
-        self._usable()
+        self.life.check_open()
         at = self.shape.check(time)
         if self.under is not None:
             raise CapabilityError(f"writer {self.writer!r} writes under {self.under!r} and holds nothing to move")
@@ -569,12 +411,6 @@ class WriterMachine:
             )
         return at
 
-    def _usable(self) -> None:
-        if self._phase in (_Phase.LEAVING, _Phase.WITHDRAWING, _Phase.OVER):
-            raise WriterClosed(f"writer {self.writer!r} has left the stream; open a new one")
-        if self._phase is not _Phase.OPEN:
-            raise WriterClosed(f"writer {self.writer!r} is not open yet")
-
     def _move(self, move: Callable[[int, Time], None], time: Time, awaited: bool) -> int:
         ticket = self._outcomes.ticket(awaited=awaited)
         move(ticket, time)
@@ -583,16 +419,15 @@ class WriterMachine:
 
     def _release_moves(self) -> None:
         if self._operations.release_moves():
-            self._phase = _Phase.OPEN  # the leave failed with the moves before it: the writer has not left
+            self.life.enter(WriterSessionEvent.LEAVE_FAILED)  # with the moves before it: the writer has not left
 
     def _done(self, segment: SegmentSession, op: int) -> None:
         ticket = self._operations.confirmed(segment, op)
         if not ticket:
             return
-        if self._phase is _Phase.JOINING:
+        if self.life.state is WriterSessionState.JOINING:
             if self._joining.confirmed(ticket):
-                self._phase = _Phase.OPEN
-                self._outcomes.report(SessionReady(tuple(self._moves.held)))
+                self._ready(WriterSessionEvent.JOINED)
         else:
             self._moves.sources.confirmed(ticket)
             self._outcomes.succeeded(ticket, Moved(ticket))
@@ -600,8 +435,9 @@ class WriterMachine:
 
     def _over_if_left(self) -> None:
         """The session is over once it has left and everything that was asked for before is answered."""
-        if self._phase is _Phase.LEAVING and not len(self._operations) and not len(self._moves):
-            self._phase = _Phase.OVER
+        leaving = self.life.state is WriterSessionState.LEAVING
+        if leaving and not len(self._operations) and not len(self._moves):
+            self.life.enter(WriterSessionEvent.CONFIRMED)
 
     # ---- failures ----
 
@@ -636,7 +472,14 @@ class WriterMachine:
         else:
             self._end(error, except_segment=name)
 
-    def _end(self, error: EpochalError, *, except_segment: str, leaves: bool = False) -> None:
+    def _end(
+        self,
+        error: EpochalError,
+        event: WriterSessionEvent = WriterSessionEvent.FAILED,
+        *,
+        except_segment: str,
+        leaves: bool = False,
+    ) -> None:
         """The session is over everywhere; where it is still open its epochs are aborted, if it was lost or leaves.
 
         One that leaves does so also where its open is not answered yet: nobody would leave there later.
@@ -646,7 +489,7 @@ class WriterMachine:
             # It finished, and so did all other writers, before the answer came.
             self._operations.drop(finishing)
             self._outcomes.succeeded(finishing, Moved(finishing))
-            self._phase = _Phase.OVER
+            self.life.enter(WriterSessionEvent.COMPLETED)
             return
         if leaves or isinstance(error, WriterLost | AppendsLost):
             for name, segment in self._segments.items():
@@ -654,12 +497,9 @@ class WriterMachine:
                 if name != except_segment and is_open:
                     leave = m.Leave(self._operations.number(), name, m.Leaving.ABORT)
                     self._effects.append(Send(name, leave))
-        self._phase = _Phase.OVER
+        self.life.enter(event)
         self._operations.cancel_moves(error)
-        for segment in self._segments.values():
-            for sent in segment.drop_appends():
-                self._outcomes.failed(sent.ticket, error, quiet=True)
-        self._waiting_bytes = 0
+        self.appends.fail_all(error)
         for ticket in self._operations.drop_all():
             self._outcomes.failed(ticket, error, quiet=True)
         self._outcomes.report(Over(error))
