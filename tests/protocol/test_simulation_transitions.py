@@ -17,10 +17,12 @@ RUNS: list[tuple[dict[str, Any], int]] = [
     (CHANGING | {"high_water": 2, "pause_rate": 0.5, "retention_bytes": 4_000, "pulling": 0.3}, 12),
     (RELAYS, 12),
     (RELAYS | LONG_FILTERS, 12),
+    ({"durable": True, "interval": True, "all_finish": True, "crash_rate": 0.4, "lost_at_end": 1}, 6),
 ]
 """Fields of the scenario, and how many seeds from 0 on are run with them."""
 
 NO_WRONG_MESSAGES = "the simulated publishers keep the rules; tests/hostile has those that do not"
+NO_GIVING_UP = "simulated programs wait for their open, and go on as long as they can; test_writer_machine gives it up"
 NO_LIMITS = "the simulated publishers have room for every filter; tests/hostile fills them"
 NEVER = {
     **{Transition("follower", state, "RULE_BROKEN"): NO_WRONG_MESSAGES
@@ -35,8 +37,17 @@ NEVER = {
     Transition("follower", "JOINING", "NOT_THERE"): "no reader begins after the number of an event",
     Transition("follower", "PULLING", "LOOKED_TOO_LATE"): "no history is so short that a reader of pushes is before it",
     Transition("follower", "PULLING", "OVERTAKEN"): "answers are complete before retention can overtake them",
+    **{Transition("writer", state, "WITHDRAWN"): NO_GIVING_UP for state in ("OPENING", "JOINING", "OPEN")},
+    **{Transition("writer", state, "GIVEN_UP"): NO_GIVING_UP
+       for state in ("OPENING", "JOINING", "OPEN", "LEAVING", "WITHDRAWING")},
+    **{Transition("writer", "WITHDRAWING", event): NO_GIVING_UP
+       for event in ("NOTHING_LEFT", "SOMETHING_LEFT", "FAILED")},
+    Transition("writer", "OPENING", "ANSWERED_UNDER"): "no simulated writer uses the capability of another",
+    Transition("writer", "LEAVING", "LEFT_BY_EXCEPTION"): "no simulated program fails while it leaves",
+    Transition("presence", "LOST", "OPENED"): "simulated streams release what a lost writer holds at once",
+    Transition("completion", "ACTIVE", "RECORDED"): "no older copy of the catalog is put back in these runs",
 }  # fmt: skip
-"""What no run takes, and why. Most of it is taken by tests of the follower alone."""
+"""What no run takes, and why. Most of it is taken by tests of that machine alone."""
 
 RARE = {
     Transition("follower", state, event)
@@ -44,6 +55,15 @@ RARE = {
         ("GREETING", "RUN_ENDED"), ("NAMING", "RUN_ENDED"), ("JOINING", "RUN_ENDED"), ("PULLING", "RUN_ENDED"),
         ("GREETING", "UNFIT"), ("GREETING", "SILENCE"), ("JOINING", "SILENCE"), ("LIVE", "SILENCE"),
         ("WAITING", "REFUSED"), ("PULLING", "PUSHES_FAILED"), ("LIVE", "CHANGED_WITH_LOSS"),
+    ]
+} | {
+    Transition(machine, state, event)
+    for machine, state, event in [
+        ("writer", "OPENING", "FAILED"), ("writer", "JOINING", "FAILED"), ("writer", "LEAVING", "FAILED"),
+        ("writer", "LEAVING", "COMPLETED"), ("presence", "RELEASED", "OPENED"),
+        ("presence", "PRESENT", "REPLACED"), ("presence", "LOST", "REPLACED"), ("presence", "LEFT", "REPLACED"),
+        ("presence", "RELEASED", "REPLACED"), ("completion", "FINISHING", "LAST_FINISHED"),
+        ("completion", "FINISHING", "RESTORED"), ("completion", "COMPLETE", "RESTORED"),
     ]
 }  # fmt: skip
 """What fewer than one in ten of these runs take: a change that moves the draws may leave one of them out."""

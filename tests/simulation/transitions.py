@@ -5,10 +5,18 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from epochal.protocol.publisher.completion import COMPLETION_TRANSITIONS
+from epochal.protocol.publisher.writer_state import PRESENCE_TRANSITIONS
 from epochal.protocol.subscriber.follower_states import FOLLOWER_TRANSITIONS
 from epochal.protocol.transitions import Transitions
+from epochal.protocol.writer.session_states import WRITER_TRANSITIONS
 
-TABLES: dict[str, Transitions[Any, Any]] = {"follower": FOLLOWER_TRANSITIONS}
+TABLES: dict[str, Transitions[Any, Any]] = {
+    "follower": FOLLOWER_TRANSITIONS,
+    "writer": WRITER_TRANSITIONS,
+    "presence": PRESENCE_TRANSITIONS,
+    "completion": COMPLETION_TRANSITIONS,
+}
 """The tables that are watched."""
 
 
