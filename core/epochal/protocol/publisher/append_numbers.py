@@ -138,7 +138,7 @@ class AppendNumbers:
     def repeats(self, number: int, mark: int) -> bool:
         """Whether an append with an old number that was not refused is, by its `fingerprint`, the one logged (E49).
 
-        True also for one that is older than all that are remembered, of which nothing is known.
+        Also true for numbers older than the remembered ones, which cannot be checked.
         """
         self._end_stretch()
         numbers = self._numbers

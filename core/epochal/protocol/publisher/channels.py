@@ -15,7 +15,7 @@ from epochal.protocol.topics.merged import MergedFilters
 from epochal.protocol.wire import Frames, Packer, data_around_prev
 
 MAX_CHANNELS = 64
-"""Of one segment. Each costs a publisher an encoding of every event that is no batch."""
+"""Most channels of one segment. Each costs a publisher an encoding of every event that is no batch."""
 MAX_KNOWN_TOPICS = 4096
 """Topics whose channels are remembered."""
 
@@ -61,7 +61,7 @@ class Channels:
         self._known: dict[bytes, tuple[Channel, ...]] = {}
         """Topic -> the channels with subscribers that want it."""
         self._last = last
-        """The last event that was pushed, or found nobody who wanted it."""
+        """The last event that was pushed, or that no channel wanted."""
         self._pushed = 0
         """Bytes of batches pushed on any channel, each batch once."""
         self.everything = self._open(EVERYTHING)
@@ -93,7 +93,7 @@ class Channels:
         self._close_if_unused(channel)
 
     def hears(self, token: bytes, heard: bool) -> bool:
-        """XPUB reports that somebody subscribes to `C<token>`, or nobody any more; False for an unknown token."""
+        """XPUB reports that `C<token>` has subscribers, or no longer has any; False for an unknown token."""
         channel = self._by_token.get(token)
         if channel is None:
             return False
@@ -136,7 +136,7 @@ class Channels:
     # ---- pushing ----
 
     def push(self, message: m.Event | m.Heartbeat) -> bool:
-        """Gather one event, or the heartbeats, for all who want it; False if nobody does (S21).
+        """Gather one event, or the heartbeats, for all that want it; False if no one does (S21).
 
         Raises `LocalProtocolError` for one that does not fit the protocol; no channel is sent it then, and the next
         event names it, so that subscribers see that it is missing.
@@ -201,7 +201,7 @@ class Channels:
         return message._replace(left=before.last)
 
     def end(self, detail: str) -> None:
-        """Tell all subscribers that nothing more is sent (F13)."""
+        """Notify all subscribers that nothing more is sent (F13)."""
         for channel in self._listening:
             channel.packer.add(m.Ended(detail))
 

@@ -31,7 +31,7 @@ class ReservedCapability:
     enough: bool
     """Whether at least `min_writers` have opened, so that epochs may complete (E5)."""
     closed: Antichain = field(default_factory=Antichain)
-    """What the last writer to close had held. A last holder that is lost leaves no less than that behind (E3)."""
+    """What the last writer to close had held. A last holder that is lost leaves no less than that (E3)."""
 
     @classmethod
     def at(
@@ -98,7 +98,7 @@ class ReservedCapability:
         return lost.join(self.closed) if len(self.closed) else lost
 
     def closed_past(self, frontier: Antichain) -> tuple[Time, ...]:
-        """`closed`, as long as it still matters: until `frontier` has passed it, which it never goes back behind."""
+        """`closed`, as long as it still matters: until `frontier` has passed it, and a frontier never goes back."""
         return () if self.closed.reaches_all(frontier) else tuple(self.closed)
 
     def release(self) -> list[Change]:

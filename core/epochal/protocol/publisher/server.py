@@ -408,7 +408,7 @@ class SegmentServer:
                 return
 
     def _next(self, at: int, end: int) -> tuple[list[m.Event], int]:
-        """The next events after `at`, a chunk at most, none behind `end`; and up to which event these are all."""
+        """The next events after `at`, a chunk at most, none after `end`; and up to which event these are all."""
         events = self.publisher.history.batch(at, CHUNK_EVENTS, CHUNK_BYTES)
         if events and events[-1].seq > end:
             events = [event for event in events if event.seq <= end]

@@ -155,7 +155,7 @@ class SessionOpener:
     def leave_later(self, peer: Connection, leave: m.Leave) -> bool:
         """Keep `leave` if the open before it still waits, and return whether.
 
-        Its writer may be gone by the time that the open is answered, and nobody else would leave then.
+        Its writer may be gone by the time that the open is answered, and no one else would leave then.
         """
         waits = self._waits(peer)
         if waits:

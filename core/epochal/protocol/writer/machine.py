@@ -180,8 +180,8 @@ class WriterMachine:
     def give_up(self, error: EpochalError, *, leaves: bool) -> None:
         """The shell cannot go on, or waits no longer: the session is over.
 
-        `leaves`: nobody comes back for it, so it leaves by an exception where it is open (E4), and no publisher waits
-        for it as lost (E46). Not where it withdraws: then an earlier session may have left something.
+        `leaves`: no later session goes on with it, so it leaves by an exception where it is open (E4), and no publisher
+        waits for it as lost (E46). Not where it withdraws: then an earlier session may have left something.
         """
         if not self.over:
             leaves = leaves and self.life.state is not WriterSessionState.WITHDRAWING
@@ -192,7 +192,7 @@ class WriterMachine:
         return self._segments[name].acked
 
     def raise_failure(self) -> None:
-        """Raise the first failure of an append or move that nobody awaited, once.
+        """Raise the first failure of an append or move that no one awaited, once.
 
         Later moves are possible again then (E1).
         """
@@ -453,7 +453,7 @@ class WriterMachine:
             if not isinstance(operation, m.Leave):
                 self._over_if_left()
         elif segment.opened is None and type(error) in (StreamGone, NoPublisher, RemoteProtocolError):
-            # It serves something else, or understands no writers: only the catalog's word ends a session (E48).
+            # It serves something else, or understands no writers: only the catalog's answer ends a session (E48).
             self.wrong_addresses += 1
             self._effects.append(Reconnect(name, f"its address is that of another publisher at present: {error}"))
         elif error.retryable and not isinstance(error, WriterLost):
@@ -482,7 +482,7 @@ class WriterMachine:
     ) -> None:
         """The session is over everywhere; where it is still open its epochs are aborted, if it was lost or leaves.
 
-        One that leaves does so also where its open is not answered yet: nobody would leave there later.
+        One that leaves does so also where its open is not answered yet: no one would leave there later.
         """
         finishing = self._operations.finishing
         if isinstance(error, StreamComplete) and finishing:
@@ -509,5 +509,5 @@ class WriterMachine:
         self._outcomes.unheard(ticket)
 
     def fail_quietly(self, error: EpochalError) -> None:
-        """Remember a failure that nobody awaits; E1: no move is sent before it has been raised."""
+        """Remember a failure that no one awaits; E1: no move is sent before it has been raised."""
         self._outcomes.remember(error)

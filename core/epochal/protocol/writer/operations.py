@@ -4,7 +4,7 @@ Separate from the machine, which knows the session's phases: here is only when a
 taken effect everywhere. A move (a change of capabilities, or a close or finish) waits until every append before it is
 acknowledged (E1); an abort does not wait.
 
-Every append and operation has a ticket, and its outcome is reported once. A failure that nobody awaits is kept, and no
+Every append and operation has a ticket, and its outcome is reported once. A failure that no one awaits is kept, and no
 move is sent before it has been raised (E1).
 
 Sources: rules E1, E5, E7.
@@ -30,7 +30,7 @@ class Outcomes:
         """Tickets whose caller awaits them and gets a failure itself."""
         self._reports: list[WriterReport] = []
         self.failure: EpochalError | None = None
-        """The first failure that nobody awaited, and that was not raised yet."""
+        """The first failure that no one awaited, and that was not raised yet."""
 
     def ticket(self, *, awaited: bool = False) -> int:
         """A new ticket, above all before."""
@@ -49,7 +49,7 @@ class Outcomes:
         return ticket in self._awaited
 
     def unheard(self, ticket: int) -> None:
-        """The caller of `ticket` went away: its failure is one that nobody awaits."""
+        """The caller of `ticket` went away: its failure is one that no one awaits."""
         self._awaited.discard(ticket)
 
     def take(self) -> list[WriterReport]:
@@ -74,7 +74,7 @@ class Outcomes:
         self._reports.append(Failed(ticket, error))
 
     def remember(self, error: EpochalError) -> None:
-        """Keep a failure that nobody awaits, if it is the first."""
+        """Keep a failure that no one awaits, if it is the first."""
         if self.failure is None:
             self.failure = error
 
@@ -186,7 +186,7 @@ class Operations:
     # ---- answers ----
 
     def confirmed(self, segment: SegmentSession, op: int) -> int:
-        """The publisher of `segment` has carried out `op`; the ticket if nobody else has to confirm it, else 0."""
+        """The publisher of `segment` has carried out `op`; the ticket if no other segment has to confirm it, else 0."""
         ticket, operation = segment.operations.pop(op, (0, None))
         if operation is None:
             return 0
@@ -222,7 +222,7 @@ class Operations:
     def has_left(self, segment: SegmentSession) -> bool:
         """Whether the leave has taken effect there, or is not needed: then it is not to be opened again.
 
-        To open again would cancel a finish (E7), and after an open that was withdrawn nobody would leave once more.
+        To open again would cancel a finish (E7), and after an open that was withdrawn no one would leave once more.
         """
         ticket, how = self._left
         return how is not None and all(ticket != of for of, _ in segment.operations.values())

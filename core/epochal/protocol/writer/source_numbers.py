@@ -5,7 +5,7 @@ for a repeat. With several segments the least of these says how far all is publi
 into has an old one, and then much is read again. So a move also says up to which number all is in epochs that the
 writer has left by earlier moves, which every segment has confirmed.
 
-A number says nothing of epochs that were aborted while the writer held them: what was in these is logged, and nobody is
+A number says nothing of epochs that were aborted while the writer held them: what was in these is logged, and no one is
 given it. Segments remember that, and then the writer does not say where to go on: the program's owner has to decide.
 
 Sources: rule E50; E1, E3, E4.
