@@ -31,6 +31,7 @@ from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
 from epochal_catalog.domain import subscriptions
+from epochal_catalog.domain.kinds import KINDS
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
@@ -43,6 +44,7 @@ from epochal_catalog.errors import (
     WriterNotFound,
     WriterNotLost,
 )
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.storage.store import CatalogStore
 
 NAMES = st.sampled_from(["a", "b"])
@@ -52,6 +54,7 @@ SEGMENTS = ("0", "1")
 WHICH = st.integers(0, 5)
 TTL, SUBSCRIPTION_TTL, FORGET_AFTER = 10.0, 30.0, 60.0
 KEPT, MOST = 20, 4
+SETTINGS = CatalogSettings(lease_ttl=TTL, subscription_ttl=SUBSCRIPTION_TTL, max_subscriptions=MOST, watch_events=KEPT)
 MEMORY = Path("/dev/shm")
 """Where an fsync costs nothing; what the disk does is not what is tried here."""
 
@@ -179,7 +182,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.store = CatalogStore(Path(self.directory.name), 5.0)
-        self.state = CatalogState(TTL, subscription_ttl=SUBSCRIPTION_TTL, watch_events=KEPT)
+        self.state = CatalogState(KINDS, SETTINGS)
         self.state.load(self.loop.run_until_complete(self.store.open()), self.now)
         self.state.sweep(self.now, 1e9)
 

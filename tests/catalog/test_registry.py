@@ -5,9 +5,11 @@ import pytest
 from epochal.catalog_api.requests import Addresses, Finishing, Register
 from epochal.errors import ManifestError
 from epochal.resources.manifest import StreamManifest
+from epochal_catalog.domain.kinds import KINDS
 from epochal_catalog.domain.records import CounterRecord, StreamRecord
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.runtime.settings import CatalogSettings
 
 SEGMENTS = ("0", "1")
 
@@ -25,7 +27,7 @@ def manifest(name: str) -> StreamManifest:
 
 @pytest.mark.rule("E7")
 def test_nothing_is_written_after_completion() -> None:
-    state = CatalogState(ttl=10.0)
+    state = CatalogState(KINDS, CatalogSettings())
     registry = Registry(state)
     asked = Register("p", "i", "demo/a", "u", [*SEGMENTS], Addresses("", "", ""))
     state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
@@ -39,7 +41,7 @@ def test_nothing_is_written_after_completion() -> None:
 
 
 def test_a_decision_changes_nothing_by_itself() -> None:
-    state = CatalogState(ttl=10.0)
+    state = CatalogState(KINDS, CatalogSettings())
     decision = Registry(state).apply(manifest("a"), "u", "now")
     assert state.find("demo", "a") is None
     assert state.commit(decision.changes, 0.0) == {"demo/a"}
@@ -50,7 +52,7 @@ def test_a_decision_changes_nothing_by_itself() -> None:
 @pytest.mark.rule("E12")
 def test_only_the_very_same_request_repeats_a_registration() -> None:
     """A publisher whose addresses have changed is a new one: clients must not be sent to the old ones."""
-    state = CatalogState(ttl=10.0)
+    state = CatalogState(KINDS, CatalogSettings())
     registry = Registry(state)
     state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
 
@@ -74,7 +76,7 @@ def test_what_can_never_run_is_refused_anew_and_stays_where_an_earlier_version_t
     document = manifest("a").to_document()
     document["spec"]["history"] = {"storage": {"size": "1Gi"}, "retention": {"bytes": "2Gi"}}
     never = StreamManifest.from_document(document)
-    state = CatalogState(ttl=10.0)
+    state = CatalogState(KINDS, CatalogSettings())
     with pytest.raises(ManifestError, match="more than the volume has"):
         Registry(state).apply(never, "u", "now")
     state.commit([StreamRecord("u", "demo", "a", 1, never.to_document(), "then")], 0.0)

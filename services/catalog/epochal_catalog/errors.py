@@ -20,12 +20,6 @@ class UnknownPublisher(StreamError):
     code = "unknown_publisher"
 
 
-class UnknownRelay(StreamError):
-    """No relay is listed under that id; it should register again."""
-
-    code = "unknown_relay"
-
-
 class NotOwner(StreamError):
     """Only the owner of a subscription, who has its token, can renew or withdraw it (S29)."""
 

@@ -10,6 +10,7 @@ from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
+from epochal.service.operations import Parameter
 from epochal_catalog.domain.pages import MOST, USUAL, PageRequest, key_of
 from epochal_catalog.domain.registry import ExpectedStream
 from epochal_catalog.runtime.service import Catalog
@@ -57,6 +58,13 @@ def read_another(request: web.Request) -> tuple[str, int] | None:
             "the parameter token needs a segment", [Problem("segment", "must name the segment that the token is of")]
         )
     return segment, token
+
+
+def read_parameter(request: web.Request, parameter: Parameter) -> int | str:
+    """A parameter of an operation: a whole number where its shape says so, else the text."""
+    if parameter.shape["type"] == "integer":
+        return read_count(request, parameter.name)
+    return request.query.get(parameter.name, "")
 
 
 def read_count(request: web.Request, name: str) -> int:

@@ -5,6 +5,7 @@ Nothing is decided here: `domain.registry` does that.
 
 import json
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,11 +14,10 @@ from uuid import uuid4
 from aiohttp import web
 
 from epochal.catalog_api.answers import Renewal
+from epochal.catalog_api.kinds import Answer
 from epochal.catalog_api.requests import (
     Finishing,
     Register,
-    RegisterRelay,
-    RelayReport,
     Renew,
     RenewSubscription,
     RenewTogether,
@@ -31,9 +31,12 @@ from epochal.service.origins import is_loopback
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.statuses import STATUS
-from epochal_catalog.domain import relays, subscriptions
+from epochal_catalog.domain import subscriptions
+from epochal_catalog.domain.kinds import NOUNS
+from epochal_catalog.domain.noun import Call, Write
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.domain.registry import Renewing, check_name
+from epochal_catalog.domain.registry import Renewing
+from epochal_catalog.domain.state import check_name
 
 
 def add_routes(app: web.Application) -> None:
@@ -218,27 +221,6 @@ async def unsubscribe(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def register_relay(request: web.Request) -> web.Response:
-    """List a relay."""
-    catalog, asked = request.app[CATALOG], await _body(request, RegisterRelay)
-    most = catalog.settings.max_relays
-    answer = await catalog.submit(lambda registry: relays.register(registry, asked, _now(), most))
-    return web.json_response(answer, status=201)
-
-
-async def renew_relay(request: web.Request) -> web.Response:
-    """Renew a relay's entry, with what it reports."""
-    key, report = request.match_info["relay"], await _body(request, RelayReport)
-    return web.json_response(await request.app[CATALOG].submit(lambda registry: relays.renew(registry, key, report)))
-
-
-async def deregister_relay(request: web.Request) -> web.Response:
-    """Take a relay off the list."""
-    key = request.match_info["relay"]
-    await request.app[CATALOG].submit(lambda registry: relays.deregister(registry, key))
-    return web.Response(status=204)
-
-
 async def watch(request: web.Request) -> web.StreamResponse:
     """Send every change from now on, or after the one that the watcher saw last (S26)."""
     catalog = request.app[CATALOG]
@@ -302,11 +284,6 @@ _HANDLERS: dict[str, Any] = {
         unsubscribe,
         lists.list_subscriptions,
         lists.list_stream_subscriptions,
-        register_relay,
-        renew_relay,
-        deregister_relay,
-        lists.list_relays,
-        lists.list_stream_relays,
         watch,
         healthz,
         readyz,
@@ -315,3 +292,33 @@ _HANDLERS: dict[str, Any] = {
     )
 }
 _HANDLERS |= dict.fromkeys(("apply_reserved", "delete_reserved"), refuse_reserved)
+
+
+def _writer(route: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """What answers a change of a noun: reads the request as its operation says, and has the catalog decide."""
+    operation = route.operation
+    [status] = operation.answers
+    model: type[Any] | None = operation.body if isinstance(operation.body, type) else None
+
+    async def changed(request: web.Request) -> web.Response:
+        body = None if model is None else await _body(request, model)
+        query = {
+            parameter.name: queries.read_parameter(request, parameter)
+            for parameter in operation.parameters
+            if parameter.required or parameter.name in request.query
+        }
+        # 53 bits: every JSON reader keeps them all
+        call = Call(body, request.match_info, query, _now(), uuid4().hex, secrets.randbits(53))
+        answer = await request.app[CATALOG].submit(lambda rules: route.decide(rules, call))
+        if answer is None:
+            return web.Response(status=status)
+        return web.json_response(answer.to_json() if isinstance(answer, Answer) else answer, status=status)
+
+    return changed
+
+
+_HANDLERS |= {
+    route.operation.name: _writer(route) if isinstance(route, Write) else lists.handler(route)
+    for noun in NOUNS
+    for route in noun.routes
+}

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from epochal.catalog_api.kinds import fields_of
+from epochal_catalog.domain.kind import Json, Record, Removed
 from epochal_catalog.domain.records import (
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
-    Json,
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
-    RelayRecord,
-    RelayRemoved,
     SegmentRecord,
     SessionRecord,
     SessionRemoved,
@@ -43,6 +41,22 @@ class Decision(Generic[A]):
 
     changes: tuple[StateChange, ...]
     answer: Callable[[], A]
+
+
+class Rules:
+    """What rules decide on: the state, and the least number that may be given out now (E12).
+
+    Rules read the state, raise a typed error or return a `Decision`, and change nothing. The caller first writes a
+    decision's changes to disk, and then the state takes them over: memory is never ahead of what survives a crash.
+    """
+
+    def __init__(self, state: CatalogState, floor: int = 0) -> None:
+        self.state = state
+        self.floor = floor
+
+    def write(self, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
+        """A decision that stores these changes, with revisions for those that watchers see."""
+        return write(self.state, self.floor, answer, *changes)
 
 
 def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
@@ -69,13 +83,17 @@ def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: St
 
 
 def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Event]:
-    names = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
+    fresh = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
+
+    def names(uid: str) -> str:
+        return fresh.get(uid) or state.name_of(uid)
+
     for change in changes:
         match change:
             case StreamRecord(uid=uid):
-                yield "stream", names[uid], fields_of(change)
+                yield "stream", names(uid), fields_of(change)
             case SegmentRecord(uid=uid, id=segment):
-                name = names.get(uid) or state.name_of(uid)
+                name = names(uid)
                 shown = {**fields_of(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
                 for hidden in ("finishing_number", "horizon", "record_number", "marks"):
                     del shown[hidden]
@@ -92,8 +110,6 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
             case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
                 shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
                 yield "subscription", key, shown  # never its token: only the owner may know it (S29)
-            case RelayRecord(id=key, uid=uid):
-                yield "relay", key, {**fields_of(change), "stream": state.name_of(uid)}
             case StreamRemoved(uid):
                 yield "stream", state.name_of(uid), None
             case RegistrationRemoved(publisher, token):
@@ -103,8 +119,11 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
                 yield "session", f"{state.name_of(uid)}/{writer}", None
             case SubscriptionRemoved(key):
                 yield "subscription", key, None
-            case RelayRemoved(key):
-                yield "relay", key, None
+            case Removed(kind, record):
+                yield kind.name, kind.event(record, names)[0], None
+            case Record() if type(change) in state.kinds:
+                kind = state.kinds[type(change)]
+                yield kind.name, *kind.event(change, names)
 
 
 ROOM_BITS = 10

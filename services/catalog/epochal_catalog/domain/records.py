@@ -14,14 +14,12 @@ from epochal.catalog_api.requests import ReportedChannel
 from epochal.errors import ManifestError
 from epochal.protocol.blockers import HolderKind
 from epochal.resources.manifest import StreamManifest
+from epochal_catalog.domain.kind import Column, Fence, Json, Record, Removed, Renewed, Rows
 from epochal_catalog.errors import StoredStreamError
-
-Json: TypeAlias = Any
-"""A value as JSON gives it. Times are kept in this form: an int or nested lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class StreamRecord:
+class StreamRecord(Record):
     """A declared stream. A `uid` is never used again, so a new stream under an old name can be distinguished (S26).
 
     `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once
@@ -37,8 +35,23 @@ class StreamRecord:
     completed: str | None = None
 
 
+def _completed_once(new: Any, old: Any) -> Any:
+    """Completion is recorded once, for ever (E7)."""
+    return (new.generation >= old.generation) & (old.completed.is_(None) | (old.completed == new.completed))
+
+
+STREAM_ROWS = Rows(
+    StreamRecord,
+    "streams",
+    key=("uid",),
+    fence=Fence("generation", allows=_completed_once),
+    columns={"generation": Column(small=True)},
+    unique={"one_live_stream_a_name": ("namespace", "name")},
+)
+
+
 @dataclass(frozen=True, slots=True)
-class SegmentRecord:
+class SegmentRecord(Record):
     """A key range [lo, hi) of a stream, and what its publishers last reported about it.
 
     `incarnation` rises with every new owner of the segment, and `token` is the fencing token of the newest (E12).
@@ -65,6 +78,27 @@ class SegmentRecord:
     marks: tuple[str, ...] = ()
 
 
+def _not_overtaken(new: Any, old: Any) -> Any:
+    """A late record of an incarnation never replaces a newer one (E11)."""
+    return (new.token > old.token) | ((new.token == old.token) & (new.record_number >= old.record_number))
+
+
+SEGMENT_ROWS = Rows(
+    SegmentRecord,
+    "segments",
+    key=("uid", "id"),
+    fence=Fence("token", allows=_not_overtaken),
+    of_stream=True,
+    order=("uid", "lo"),  # by number: in the database, the bounds are text
+    columns={
+        "lo": Column(digits=True),
+        "hi": Column(digits=True),
+        "record_number": Column(default="-1"),
+        "marks": Column(default="[]"),
+    },
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HorizonRecorded:
     """A segment with a change only in horizon, marks or record number: stored, but not shown to watchers (E11)."""
@@ -73,7 +107,7 @@ class HorizonRecorded:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationRecord:
+class RegistrationRecord(Record):
     """One registration of a publisher process: the segments it took, their incarnations, and where it listens."""
 
     publisher: str
@@ -86,8 +120,18 @@ class RegistrationRecord:
     since: str
 
 
+REGISTRATION_ROWS = Rows(
+    RegistrationRecord,
+    "registrations",
+    key=("publisher",),
+    fence=Fence("token", strict=True),
+    order=("token",),
+    columns={"token": Column(unique=True)},
+)
+
+
 @dataclass(frozen=True, slots=True)
-class SessionRecord:
+class SessionRecord(Record):
     """The newest session of a writer of a stream (E6); `first`: no earlier one is known here.
 
     `released`: the session's own number, after the writer was released: what it held when it was lost may be let go
@@ -101,8 +145,23 @@ class SessionRecord:
     released: int | None = None
 
 
+def _released_or_newer(new: Any, old: Any) -> Any:
+    """The same number is written again only to release it (E46)."""
+    return (new.number > old.number) | ((new.number == old.number) & (new.released == new.number))
+
+
+SESSION_ROWS = Rows(
+    SessionRecord,
+    "sessions",
+    key=("uid", "writer"),
+    fence=Fence("number", allows=_released_or_newer),
+    of_stream=True,
+    columns={"first": Column(default="0")},
+)
+
+
 @dataclass(frozen=True, slots=True)
-class SubscriptionRecord:
+class SubscriptionRecord(Record):
     """A reader of a stream, one record for each subscription (S31); a client that knows `token` owns it (S29)."""
 
     id: str
@@ -112,32 +171,18 @@ class SubscriptionRecord:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
-class RelayRecord:
-    """A relay of a stream; `name` is shared by its replicas, `id` is its own.
-
-    `segments`: the addresses of single segments, where they differ from `addresses`. `path`: the ids of the relays
-    between it and the publishers.
-    """
-
-    id: str
-    uid: str
-    name: str
-    addresses: dict[str, str]
-    segments: dict[str, dict[str, str]]
-    upstream: str
-    capacity: int
-    state: str
-    path: list[str]
-    since: str
+SUBSCRIPTION_ROWS = Rows(SubscriptionRecord, "subscriptions", key=("id",), fence=Fence("token"), of_stream=True)
 
 
 @dataclass(frozen=True, slots=True)
-class CounterRecord:
+class CounterRecord(Record):
     """A number that only rises: the last fencing token, the revision of the catalog."""
 
     name: str
     value: int
+
+
+COUNTER_ROWS = Rows(CounterRecord, "counters", key=("name",), fence=Fence("value", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +217,7 @@ class SubscriptionRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class RelayRemoved:
-    """The relay left, or did not renew for a TTL."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRecord:
+class ChangeRecord(Record):
     """One change as watchers receive it (S26); `object` is None after a deletion."""
 
     revision: int
@@ -187,6 +225,9 @@ class ChangeRecord:
     op: str
     name: str
     object: dict[str, Json] | None
+
+
+CHANGE_ROWS = Rows(ChangeRecord, "changes", key=("revision",), fence=Fence("revision", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,33 +279,20 @@ class SubscriptionRenewed:
     counters: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RelayRenewed:
-    """A relay is alive; kept in memory only, like what it reports."""
-
-    id: str
-    load: int
-    lag: float | None
-    filter: str
-
-
-InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed | RelayRenewed
+InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed | Renewed
 """Changes that are committed even when the disk takes no writes."""
-Stored: TypeAlias = (
-    StreamRecord
-    | SegmentRecord
+StateChange: TypeAlias = (
+    Record
     | HorizonRecorded
-    | RegistrationRecord
-    | SessionRecord
-    | SubscriptionRecord
-    | RelayRecord
-    | CounterRecord
-    | ChangeRecord
+    | StreamRemoved
+    | RegistrationRemoved
+    | SessionRemoved
+    | SubscriptionRemoved
+    | Removed
+    | ChangesForgotten
+    | LivenessNoticed
+    | InMemory
 )
-Removed: TypeAlias = (
-    StreamRemoved | RegistrationRemoved | SessionRemoved | SubscriptionRemoved | RelayRemoved | ChangesForgotten
-)
-StateChange: TypeAlias = Stored | Removed | LivenessNoticed | InMemory
 
 
 _OLD = {

@@ -7,7 +7,8 @@ survives a crash.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from itertools import islice
+from typing import NamedTuple
 
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, WriterSession
 from epochal.catalog_api.blockers import HeldBack
@@ -30,15 +31,14 @@ from epochal.resources.feasible import check_feasible
 from epochal.resources.manifest import StreamManifest, check_new, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
-from epochal_catalog.domain.decisions import Decision, following, write
+from epochal_catalog.domain.decisions import Decision, Rules, following
+from epochal_catalog.domain.kind import Json
 from epochal_catalog.domain.records import (
     CounterRecord,
     HorizonRecorded,
-    Json,
     LeaseRenewed,
     RegistrationRecord,
     RegistrationRemoved,
-    RelayRemoved,
     Reported,
     SegmentRecord,
     SessionRecord,
@@ -48,17 +48,14 @@ from epochal_catalog.domain.records import (
     StreamRemoved,
     SubscriptionRemoved,
 )
-from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.domain.state import StreamEntry, check_name
 from epochal_catalog.errors import (
     ImmutableField,
     OtherStream,
-    ReservedName,
     UnknownPublisher,
     WriterNotFound,
     WriterNotLost,
 )
-
-A = TypeVar("A")
 
 _AT_ONCE = 1000
 """The most withdrawals, and the most notices of leases, in one transaction: other writes get their turn between."""
@@ -90,16 +87,12 @@ class ExpectedStream:
     schema: Schema | None = None
 
 
-class Registry:
+class Registry(Rules):
     """Decides on a `CatalogState`; holds nothing itself.
 
     The caller gives `uid`, `at` (ISO 8601, UTC) and `floor`, the least number that may be given out now (E12):
     nothing here draws random numbers or reads a clock.
     """
-
-    def __init__(self, state: CatalogState, floor: int = 0) -> None:
-        self.state = state
-        self._floor = floor
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
@@ -180,7 +173,7 @@ class Registry:
         before = None if last is None else last.number
         if after is not None and after != before:
             raise WriterFenced(f"the newest session of writer {writer!r} is {before}, not {after}")
-        number = following(before or 0, self._floor)
+        number = following(before or 0, self.floor)
         answer = WriterSession(number, uid, first=last is None, before=before)
         return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
 
@@ -236,18 +229,15 @@ class Registry:
         `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
         """
         namespace, _, name = asked.stream.rpartition("/")
-        check_name(namespace, name)
-        entry = self.state.stream(namespace, name)
-        if entry.record.uid != asked.uid:
-            raise StreamGone(f"the stream {entry.qualified} was created again; its uid is now {entry.record.uid}")
+        entry = self.state.same_stream(namespace, name, asked.uid)
         before = self.state.registrations.get(asked.publisher)
         if before is not None and self._is_repeated(asked, before):
             return Decision((LeaseRenewed(before.token),), self._granted(before, entry))
-        token = following(self.state.last_token, self._floor)
+        token = following(self.state.last_token, self.floor)
         taken = [
             replace(
                 segment,
-                incarnation=following(max(segment.incarnation, asked.incarnations.get(segment.id, 0)), self._floor),
+                incarnation=following(max(segment.incarnation, asked.incarnations.get(segment.id, 0)), self.floor),
                 token=token,
                 finishing_number=-1,
                 record_number=-1,
@@ -355,7 +345,8 @@ class Registry:
         subscribers = self.state.subscribers
         changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
         changes += [SubscriptionRemoved(key) for key in subscribers.leases.lapsed()[:_AT_ONCE]]
-        changes += [RelayRemoved(key) for key in self.state.relays.leases.lapsed()[:_AT_ONCE]]
+        for kind in self.state.kinds.values():
+            changes += [kind.removed(record) for record in islice(self.state[kind].lapsed(), _AT_ONCE)]
         changes += [
             RegistrationRemoved(record.publisher, record.token)
             for record in self.state.registrations.values()
@@ -376,10 +367,6 @@ class Registry:
         return entry
 
     # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def write(self, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
-        """A decision that stores these changes, with revisions for those that watchers see."""
-        return write(self.state, self._floor, answer, *changes)
 
     def _is_repeated(self, asked: Register, before: RegistrationRecord) -> bool:
         """Whether the current registration was made by this same request: its answer may have been lost."""
@@ -482,15 +469,6 @@ def _grant(segment: SegmentRecord, complete: bool) -> SegmentGrant:
         finishing=segment.finishing,
         complete=complete,
     )
-
-
-def check_name(namespace: str, name: str) -> None:
-    """Raises `ReservedName` for `$catalog`, in any namespace, and for every other name that begins with `$` (S26)."""
-    if namespace.startswith("$") or name.startswith("$"):
-        raise ReservedName(
-            f"{name} is reserved: names that begin with $ are the catalog's own. $catalog is the stream of its changes;"
-            " GET /v1/streams/$catalog shows it and GET /v1/watch follows it"
-        )
 
 
 def _shaped(times: Sequence[Json], shape: TimeShape, path: str) -> list[Json]:

@@ -8,13 +8,15 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, Protocol
 
 from sortedcontainers import SortedSet
 
-from epochal.errors import StreamNotFound
+from epochal.errors import StreamGone, StreamNotFound
 from epochal.protocol.times import Time
 from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
+from epochal_catalog.domain.kind import Json, Kind, M, Memory, R, Record, Removed, Renewed
 from epochal_catalog.domain.leased_entries import LeasedEntries
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import (
@@ -23,14 +25,10 @@ from epochal_catalog.domain.records import (
     CounterRecord,
     HorizonRecorded,
     InMemory,
-    Json,
     LeaseRenewed,
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
-    RelayRecord,
-    RelayRemoved,
-    RelayRenewed,
     Reported,
     SegmentRecord,
     SessionRecord,
@@ -43,6 +41,7 @@ from epochal_catalog.domain.records import (
     SubscriptionRenewed,
     readable,
 )
+from epochal_catalog.errors import ReservedName
 
 _MOST_COMPARED = 4096
 """Names that are compared with one that is unknown, to find the same one in another namespace."""
@@ -79,6 +78,39 @@ class StreamEntry:
         return [segment for segment in self.segments.values() if segment.state == "open"]
 
 
+def check_name(namespace: str, name: str) -> None:
+    """Raises `ReservedName` for `$catalog`, in any namespace, and for every other name that begins with `$` (S26)."""
+    if namespace.startswith("$") or name.startswith("$"):
+        raise ReservedName(
+            f"{name} is reserved: names that begin with $ are the catalog's own. $catalog is the stream of its changes;"
+            " GET /v1/streams/$catalog shows it and GET /v1/watch follows it"
+        )
+
+
+class StateSettings(Protocol):
+    """The settings that the state itself reads; each kind reads its own (`runtime.settings`)."""
+
+    @property
+    def lease_ttl(self) -> float:
+        """Seconds that a publisher's lease lasts."""
+        ...
+
+    @property
+    def subscription_ttl(self) -> float:
+        """Seconds that a subscription lasts."""
+        ...
+
+    @property
+    def max_subscriptions(self) -> int:
+        """The most subscriptions at once."""
+        ...
+
+    @property
+    def watch_events(self) -> int:
+        """Changes that are kept for watchers."""
+        ...
+
+
 class CatalogState:
     """All records in memory. After `load`, only `commit` takes records; it must get only what the store has written.
 
@@ -87,13 +119,16 @@ class CatalogState:
     the process.
     """
 
-    def __init__(
-        self, ttl: float, *, subscription_ttl: float = 30.0, relay_ttl: float = 10.0, watch_events: int = 10_000
-    ) -> None:
-        self.leases: Leases[int] = Leases(ttl)
-        self.subscribers: LeasedEntries[SubscriptionRecord, SubscriptionRenewed] = LeasedEntries(subscription_ttl)
-        self.relays: LeasedEntries[RelayRecord, RelayRenewed] = LeasedEntries(relay_ttl)
-        self.history = ChangeHistory(watch_events)
+    def __init__(self, kinds: Iterable[Kind[Any, Any]], settings: StateSettings) -> None:
+        self.kinds: dict[type, Kind[Any, Any]] = {kind.rows.record: kind for kind in kinds}
+        self._memories: dict[Kind[Any, Any], Memory[Any]] = {
+            kind: kind.memory(settings) for kind in self.kinds.values()
+        }
+        self.leases: Leases[int] = Leases(settings.lease_ttl)
+        self.subscribers: LeasedEntries[SubscriptionRecord, SubscriptionRenewed] = LeasedEntries(
+            settings.subscription_ttl, settings.max_subscriptions, ""
+        )
+        self.history = ChangeHistory(settings.watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
         self.publishers: SortedSet[str] = SortedSet()
         self.names: SortedSet[str] = SortedSet()
@@ -114,6 +149,18 @@ class CatalogState:
         self.identity = ""
         """Identifies the database: a copy has the same, a new database always another."""
 
+    def __getitem__(self, kind: Kind[R, M]) -> M:
+        """What is remembered of one kind."""
+        memory: M = self._memories[kind]  # type: ignore[assignment]  # each kind made its own
+        return memory
+
+    def versions(self) -> Iterator[int]:
+        """Numbers of which one rises whenever an answer may differ."""
+        yield self.version
+        yield self.subscribers.version
+        for memory in self._memories.values():
+            yield memory.version
+
     def load(self, records: Iterable[StateChange], now: float) -> None:
         """Take over what a restart found on disk; every lease gets one TTL of grace, not verified.
 
@@ -125,9 +172,9 @@ class CatalogState:
             if isinstance(record, ChangeRecord) and record.kind == "publisher":
                 live[record.name] = record.object is not None and bool(record.object["live"])
             if isinstance(record, SubscriptionRecord):
-                self.subscribers.add(record, now, verified=False)
-            elif isinstance(record, RelayRecord):
-                self.relays.add(record, now, verified=False)
+                self.subscribers.load(record, now)
+            elif isinstance(record, Record) and type(record) in self.kinds:
+                self[self.kinds[type(record)]].load(record, now)
             else:
                 self._take(record, now)
         for token in self._by_token:
@@ -153,8 +200,8 @@ class CatalogState:
         lapsed = self.leases.sweep(now, stall)
         self.noticed += [LivenessNoticed(token, False) for token in lapsed]
         withdrawn = self.subscribers.leases.sweep(now, stall)
-        withdrawn += self.relays.leases.sweep(now, stall)
-        self.version += bool(lapsed or withdrawn)
+        others = [memory.sweep(now, stall) for memory in self._memories.values()]
+        self.version += bool(lapsed or withdrawn or any(others))
         return len(lapsed)
 
     def _take(self, change: StateChange, now: float) -> str | None:
@@ -182,17 +229,18 @@ class CatalogState:
             case LivenessNoticed():
                 self.noticed = [item for item in self.noticed if item != change]
             case SubscriptionRecord():
-                self.subscribers.add(change, now, verified=True)
+                self.subscribers.put(change, now)
             case SubscriptionRenewed():
-                self.subscribers.renew(change, now)
-            case SubscriptionRemoved():
-                self.subscribers.remove(change.id)
-            case RelayRecord():
-                self.relays.add(change, now, verified=True)
-            case RelayRenewed():
-                self.relays.renew(change, now)
-            case RelayRemoved():
-                self.relays.remove(change.id)
+                self.subscribers.renew(change.id, change, now)
+            case SubscriptionRemoved(key):
+                if (known := self.subscribers.get(key)) is not None:
+                    self.subscribers.remove(known)
+            case Renewed(kind, key, report):
+                self[kind].renew(key, report, now)
+            case Removed(kind, record):
+                self[kind].remove(record)
+            case Record() if type(change) in self.kinds:
+                self[self.kinds[type(change)]].put(change, now)
             case ChangeRecord():
                 self.history.add(change)
             case ChangesForgotten():
@@ -255,7 +303,8 @@ class CatalogState:
         for by_stream in (self._writers, self._opened, self._released):
             by_stream.pop(uid, None)
         self.subscribers.remove_stream(uid)
-        self.relays.remove_stream(uid)
+        for memory in self._memories.values():
+            memory.remove_stream(uid)
         return entry.qualified
 
     def _drop_registration(self, change: RegistrationRemoved) -> str | None:
@@ -302,6 +351,17 @@ class CatalogState:
                 f"there is no stream {namespace}/{name}; {hint}`epochal get streams` (GET /v1/streams) lists what"
                 " there is, `epochal apply -f FILE` declares one"
             )
+        return entry
+
+    def same_stream(self, namespace: str, name: str, uid: str) -> StreamEntry:
+        """The stream of that name and uid.
+
+        Raises `ReservedName`, `StreamNotFound`, and `StreamGone` when the uid is that of an older stream (S26).
+        """
+        check_name(namespace, name)
+        entry = self.stream(namespace, name)
+        if entry.record.uid != uid:
+            raise StreamGone(f"the stream {entry.qualified} was created again; its uid is now {entry.record.uid}")
         return entry
 
     def _close_name(self, namespace: str, name: str) -> str:

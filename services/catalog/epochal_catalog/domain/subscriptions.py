@@ -11,7 +11,8 @@ from epochal.errors import Problem, StreamGone, TimeShapeError
 from epochal.protocol.times import to_json
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.domain.decisions import Decision
-from epochal_catalog.domain.records import Json, SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
+from epochal_catalog.domain.kind import Json
+from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.errors import NotOwner

@@ -14,6 +14,7 @@ from epochal.catalog_api.answers import Renewal
 from epochal.errors import EpochalError, NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.domain.decisions import Decision, least
+from epochal_catalog.domain.kinds import KINDS
 from epochal_catalog.domain.records import InMemory, StateChange
 from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import CatalogState, StreamEntry
@@ -55,12 +56,7 @@ class Catalog:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.state = CatalogState(
-            settings.lease_ttl,
-            subscription_ttl=settings.subscription_ttl,
-            relay_ttl=settings.relay_ttl,
-            watch_events=settings.watch_events,
-        )
+        self.state = CatalogState(KINDS, settings)
         self.room = LookupWaiters(settings.max_waiters)
         self.watchers = Watchers(self.state.history, settings.max_watchers, settings.watch_queue, telemetry.watcher_cut)
         self.lookups = LookupCache()
