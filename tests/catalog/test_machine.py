@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from epochal.catalog_api.kinds import Answer
-from epochal.catalog_api.requests import Addresses, Finishing, Register, ReportedHolder, SegmentReport
+from epochal.catalog_api.requests import (
+    Addresses,
+    Finishing,
+    Register,
+    RenewSubscription,
+    ReportedHolder,
+    SegmentReport,
+    Subscribe,
+)
 from epochal.errors import (
     EpochalError,
     HistoryTruncated,
@@ -30,14 +38,13 @@ from epochal.errors import (
 from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
-from epochal_catalog.domain import subscriptions
-from epochal_catalog.domain.kinds import KINDS
-from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.domain.kinds import KINDS, subscriptions
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, NotOwner
+from epochal_catalog.domain.noun import Call
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.errors import (
     ImmutableField,
-    NotOwner,
     ReservedName,
     RevisionAhead,
     UnknownPublisher,
@@ -498,8 +505,9 @@ class CatalogMachine(RuleBasedStateMachine):
         stream = self.streams.get(name)
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         key, token = f"s{len(self.ids)}", 100 + len(self.ids)
-        asked = SubscriptionRecord(key, token, uid, "reader", "now")
-        answer = self.do(lambda registry: subscriptions.subscribe(registry, "demo", name, asked, MOST))
+        path = {"namespace": "demo", "name": name}
+        call = Call(Subscribe("reader", uid), path, {}, "now", key, token)
+        answer = self.do(lambda rules: subscriptions.subscribe(rules, call))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -522,8 +530,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(which=WHICH, wrong=st.booleans(), lower=st.integers(0, 9))
     def renew_subscription(self, which: int, wrong: bool, lower: int) -> None:
         key, token, known = self.owned(which, wrong)
-        renewed = SubscriptionRenewed(key, [lower])
-        answer = self.do(lambda registry: subscriptions.renew(registry.state, token, renewed))
+        call = Call(RenewSubscription(token, [lower]), {"subscription": key}, {}, "now", "", 0)
+        answer = self.do(lambda rules: subscriptions.renew(rules, call))
         if isinstance(known, ModelSubscription):
             known.lease, known.lower = Leased(self.now + SUBSCRIPTION_TTL), lower
             assert answer == {"ttl": SUBSCRIPTION_TTL}
@@ -534,7 +542,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(which=WHICH, wrong=st.booleans())
     def unsubscribe(self, which: int, wrong: bool) -> None:
         key, token, known = self.owned(which, wrong)
-        answer = self.do(lambda registry: subscriptions.withdraw(registry, key, token))
+        call = Call(None, {"subscription": key}, {"token": token}, "now", "", 0)
+        answer = self.do(lambda rules: subscriptions.withdraw(rules, call))
         if isinstance(known, ModelSubscription):
             del self.subscribers[key]
             assert answer is None
@@ -635,12 +644,12 @@ class CatalogMachine(RuleBasedStateMachine):
         assert {key: (item["live"], item["verified"]) for key, item in publishers.items()} == {
             key: (item.lease.live, item.lease.verified) for key, item in self.publishers.items()
         }
-        subscribers = self.state.subscribers
+        subscribers = self.state[SUBSCRIPTIONS]
         assert set(subscribers.keys) == self.subscribers.keys()
         for key, item in self.subscribers.items():
             record = subscribers.get(key)
             assert record is not None
-            shown = views.subscription(self.state, record).to_json()
+            shown = subscriptions.view(self.state, record).to_json()
             lower = None if item.lower is None else [item.lower]
             assert (shown["stream"], shown["verified"]) == (f"demo/{item.stream}", item.lease.verified)
             assert shown["lower"] == lower

@@ -20,12 +20,6 @@ class UnknownPublisher(StreamError):
     code = "unknown_publisher"
 
 
-class NotOwner(StreamError):
-    """Only the owner of a subscription, who has its token, can renew or withdraw it (S29)."""
-
-    code = "not_owner"
-
-
 class ReservedName(StreamError):
     """A name that begins with `$` is the catalog's own: it cannot be declared, deleted, published to or looked up."""
 

@@ -124,34 +124,6 @@ async def list_writers(request: web.Request) -> web.Response:
     return _list(request, read)
 
 
-async def list_subscriptions(request: web.Request) -> web.Response:
-    """All live subscriptions, by id."""
-
-    def read(catalog: Catalog, asked: PageRequest) -> Items:
-        return _subscriptions(catalog, asked, None)
-
-    return _list(request, read)
-
-
-async def list_stream_subscriptions(request: web.Request) -> web.Response:
-    """The live subscriptions to one stream."""
-    entry = _entry(request)
-
-    def read(catalog: Catalog, asked: PageRequest) -> Items:
-        return _subscriptions(catalog, asked, entry.record.uid)
-
-    return _list(request, read)
-
-
-def _subscriptions(catalog: Catalog, asked: PageRequest, uid: str | None) -> Items:
-    state = catalog.state
-    subscribers = state.subscribers
-    for key in after(subscribers.keys if uid is None else subscribers.of(uid), asked.after):
-        record = subscribers.live(key)
-        if record is not None and asked.wants(state.name_of(record.uid)):
-            yield key, views.subscription(state, record).to_json
-
-
 def handler(listing: Listing) -> Callable[[web.Request], Awaitable[web.Response]]:
     """What answers a list of a noun: of all streams, or of the one that the path names."""
 

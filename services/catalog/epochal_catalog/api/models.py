@@ -13,7 +13,6 @@ from epochal.catalog_api.answers import (
     SegmentInfo,
     StreamHead,
     StreamInfo,
-    SubscriptionInfo,
     WriterInfo,
 )
 from epochal.catalog_api.kinds import Text
@@ -68,18 +67,6 @@ class Writers(Page):
     """All that ever had a session of the stream, by id."""
 
     items: list[WriterInfo]
-
-
-class SubscriptionRenewed(Shown):
-    """The subscription lasts another `ttl` seconds."""
-
-    ttl: float
-
-
-class Subscriptions(Page):
-    """Live subscriptions, by id."""
-
-    items: list[SubscriptionInfo]
 
 
 class Lookup(Shown):

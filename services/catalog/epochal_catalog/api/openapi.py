@@ -18,7 +18,6 @@ RESERVED = "$catalog"
 
 
 _OWN = f"/v1/streams/{RESERVED}"
-_SUBSCRIPTION = "/v1/subscriptions/{subscription}"
 _WAIT: Shape = {"type": "number", "minimum": 0}
 _IN_PATH: dict[str, Shape] = {
     "namespace": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63, "example": "demo"},
@@ -32,7 +31,7 @@ _EVENT: Shape = {
     "required": ["id", "event", "data"],
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+$"},
-        "event": {"enum": ["snapshot", "stream", "segment", "publisher", "session", "subscription", *_KINDS]},
+        "event": {"enum": ["snapshot", "stream", "segment", "publisher", "session", *_KINDS]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
@@ -215,53 +214,6 @@ OPERATIONS = (
         parameters=PAGES,
         errors=(422,),
         tagged=True,
-    ),
-    Operation(
-        "subscribe",
-        "POST",
-        STREAM + "/subscriptions",
-        "Make a reader known; each call is one subscription",
-        {201: answers.SubscriptionLease},
-        body=requests.Subscribe,
-        errors=(404, 409, 410, 422, 503),
-    ),
-    Operation(
-        "list_stream_subscriptions",
-        "GET",
-        STREAM + "/subscriptions",
-        "List the live subscriptions to a stream",
-        {200: models.Subscriptions},
-        parameters=PAGE,
-        errors=(404, 422),
-        tagged=True,
-    ),
-    Operation(
-        "list_subscriptions",
-        "GET",
-        "/v1/subscriptions",
-        "List all live subscriptions",
-        {200: models.Subscriptions},
-        parameters=PAGES,
-        errors=(422,),
-        tagged=True,
-    ),
-    Operation(
-        "renew_subscription",
-        "PUT",
-        _SUBSCRIPTION,
-        "Renew a subscription and report",
-        {200: models.SubscriptionRenewed},
-        body=requests.RenewSubscription,
-        errors=(404, 409, 422, 503),
-    ),
-    Operation(
-        "unsubscribe",
-        "DELETE",
-        _SUBSCRIPTION,
-        "Withdraw a subscription",
-        {204: None},
-        parameters=TOKEN,
-        errors=(404, 409, 422, 503),
     ),
     *(route.operation for noun in NOUNS for route in noun.routes),
     Operation(

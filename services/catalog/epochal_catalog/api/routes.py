@@ -19,9 +19,7 @@ from epochal.catalog_api.requests import (
     Finishing,
     Register,
     Renew,
-    RenewSubscription,
     RenewTogether,
-    Subscribe,
 )
 from epochal.errors import EpochalError, ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
@@ -31,10 +29,8 @@ from epochal.service.origins import is_loopback
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.statuses import STATUS
-from epochal_catalog.domain import subscriptions
 from epochal_catalog.domain.kinds import NOUNS
 from epochal_catalog.domain.noun import Call, Write
-from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.domain.registry import Renewing
 from epochal_catalog.domain.state import check_name
 
@@ -193,34 +189,6 @@ async def deregister_publisher(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def subscribe(request: web.Request) -> web.Response:
-    """Add a subscription (S31)."""
-    catalog, body = request.app[CATALOG], await _body(request, Subscribe)
-    namespace, name = _stream_name(request)
-    check_name(namespace, name)
-    # 53 bits: every JSON reader keeps them all. No one is shown the token of another's subscription (S29).
-    asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
-    most = catalog.settings.max_subscriptions
-    answer = await catalog.submit(lambda registry: subscriptions.subscribe(registry, namespace, name, asked, most))
-    return web.json_response(answer.to_json(), status=201)
-
-
-async def renew_subscription(request: web.Request) -> web.Response:
-    """Renew a subscription, with what its reader reports (S30)."""
-    body = await _body(request, RenewSubscription)
-    renewed = SubscriptionRenewed(request.match_info["subscription"], body.lower, body.counters)
-    return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: subscriptions.renew(registry.state, body.token, renewed))
-    )
-
-
-async def unsubscribe(request: web.Request) -> web.Response:
-    """Withdraw a subscription (S29)."""
-    key, token = request.match_info["subscription"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry, key, token))
-    return web.Response(status=204)
-
-
 async def watch(request: web.Request) -> web.StreamResponse:
     """Send every change from now on, or after the one that the watcher saw last (S26)."""
     catalog = request.app[CATALOG]
@@ -279,11 +247,6 @@ _HANDLERS: dict[str, Any] = {
         renew_publishers,
         deregister_publisher,
         lists.list_publishers,
-        subscribe,
-        renew_subscription,
-        unsubscribe,
-        lists.list_subscriptions,
-        lists.list_stream_subscriptions,
         watch,
         healthz,
         readyz,

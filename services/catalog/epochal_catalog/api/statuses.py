@@ -20,8 +20,6 @@ STATUS: dict[type[errors.EpochalError], int] = {
     shared.InvalidRequest: 422,
     shared.SegmentNotFound: 404,
     own.UnknownPublisher: 404,
-    shared.UnknownSubscription: 404,
-    own.NotOwner: 409,
     own.ReservedName: 409,
     own.OtherStream: 409,
     own.WriterNotFound: 404,

@@ -25,8 +25,6 @@ from epochal_catalog.domain.records import (
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRecord,
-    SubscriptionRemoved,
 )
 from epochal_catalog.domain.state import FLOOR, CatalogState
 
@@ -107,9 +105,6 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
                 known = state.registration(token)
                 if known is not None:
                     yield "publisher", known.publisher, {**fields_of(known), "live": live}
-            case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
-                shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
-                yield "subscription", key, shown  # never its token: only the owner may know it (S29)
             case StreamRemoved(uid):
                 yield "stream", state.name_of(uid), None
             case RegistrationRemoved(publisher, token):
@@ -117,8 +112,6 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
                     yield "publisher", publisher, None
             case SessionRemoved(uid, writer):
                 yield "session", f"{state.name_of(uid)}/{writer}", None
-            case SubscriptionRemoved(key):
-                yield "subscription", key, None
             case Removed(kind, record):
                 yield kind.name, kind.event(record, names)[0], None
             case Record() if type(change) in state.kinds:

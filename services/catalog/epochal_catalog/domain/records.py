@@ -161,20 +161,6 @@ SESSION_ROWS = Rows(
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionRecord(Record):
-    """A reader of a stream, one record for each subscription (S31); a client that knows `token` owns it (S29)."""
-
-    id: str
-    token: int
-    uid: str
-    subscriber: str
-    since: str
-
-
-SUBSCRIPTION_ROWS = Rows(SubscriptionRecord, "subscriptions", key=("id",), fence=Fence("token"), of_stream=True)
-
-
-@dataclass(frozen=True, slots=True)
 class CounterRecord(Record):
     """A number that only rises: the last fencing token, the revision of the catalog."""
 
@@ -207,13 +193,6 @@ class SessionRemoved:
     uid: str
     writer: str
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionRemoved:
-    """The reader left, or did not renew for a TTL (S30)."""
-
-    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,16 +249,7 @@ class LeaseRenewed:
     reports: dict[str, Reported] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionRenewed:
-    """A reader is alive; kept in memory only, like its report."""
-
-    id: str
-    lower: list[Json] | None = None
-    counters: dict[str, float] = field(default_factory=dict)
-
-
-InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed | Renewed
+InMemory: TypeAlias = LeaseRenewed | Renewed
 """Changes that are committed even when the disk takes no writes."""
 StateChange: TypeAlias = (
     Record
@@ -287,7 +257,6 @@ StateChange: TypeAlias = (
     | StreamRemoved
     | RegistrationRemoved
     | SessionRemoved
-    | SubscriptionRemoved
     | Removed
     | ChangesForgotten
     | LivenessNoticed

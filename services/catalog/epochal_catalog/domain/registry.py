@@ -46,7 +46,6 @@ from epochal_catalog.domain.records import (
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRemoved,
 )
 from epochal_catalog.domain.state import StreamEntry, check_name
 from epochal_catalog.errors import (
@@ -342,9 +341,7 @@ class Registry(Rules):
         whose lease lapsed `seconds` ago are dropped; until then their publishers get an error that says why they must
         stop. Watchers are notified of leases that lapsed or came back.
         """
-        subscribers = self.state.subscribers
         changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
-        changes += [SubscriptionRemoved(key) for key in subscribers.leases.lapsed()[:_AT_ONCE]]
         for kind in self.state.kinds.values():
             changes += [kind.removed(record) for record in islice(self.state[kind].lapsed(), _AT_ONCE)]
         changes += [

@@ -17,7 +17,6 @@ from epochal.protocol.times import Time
 from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.kind import Json, Kind, M, Memory, R, Record, Removed, Renewed
-from epochal_catalog.domain.leased_entries import LeasedEntries
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import (
     ChangeRecord,
@@ -36,9 +35,6 @@ from epochal_catalog.domain.records import (
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRecord,
-    SubscriptionRemoved,
-    SubscriptionRenewed,
     readable,
 )
 from epochal_catalog.errors import ReservedName
@@ -96,16 +92,6 @@ class StateSettings(Protocol):
         ...
 
     @property
-    def subscription_ttl(self) -> float:
-        """Seconds that a subscription lasts."""
-        ...
-
-    @property
-    def max_subscriptions(self) -> int:
-        """The most subscriptions at once."""
-        ...
-
-    @property
     def watch_events(self) -> int:
         """Changes that are kept for watchers."""
         ...
@@ -125,9 +111,6 @@ class CatalogState:
             kind: kind.memory(settings) for kind in self.kinds.values()
         }
         self.leases: Leases[int] = Leases(settings.lease_ttl)
-        self.subscribers: LeasedEntries[SubscriptionRecord, SubscriptionRenewed] = LeasedEntries(
-            settings.subscription_ttl, settings.max_subscriptions, ""
-        )
         self.history = ChangeHistory(settings.watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
         self.publishers: SortedSet[str] = SortedSet()
@@ -157,7 +140,6 @@ class CatalogState:
     def versions(self) -> Iterator[int]:
         """Numbers of which one rises whenever an answer may differ."""
         yield self.version
-        yield self.subscribers.version
         for memory in self._memories.values():
             yield memory.version
 
@@ -171,9 +153,7 @@ class CatalogState:
         for record in records:
             if isinstance(record, ChangeRecord) and record.kind == "publisher":
                 live[record.name] = record.object is not None and bool(record.object["live"])
-            if isinstance(record, SubscriptionRecord):
-                self.subscribers.load(record, now)
-            elif isinstance(record, Record) and type(record) in self.kinds:
+            if isinstance(record, Record) and type(record) in self.kinds:
                 self[self.kinds[type(record)]].load(record, now)
             else:
                 self._take(record, now)
@@ -199,9 +179,8 @@ class CatalogState:
         """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Registry.tidy`."""
         lapsed = self.leases.sweep(now, stall)
         self.noticed += [LivenessNoticed(token, False) for token in lapsed]
-        withdrawn = self.subscribers.leases.sweep(now, stall)
         others = [memory.sweep(now, stall) for memory in self._memories.values()]
-        self.version += bool(lapsed or withdrawn or any(others))
+        self.version += bool(lapsed or any(others))
         return len(lapsed)
 
     def _take(self, change: StateChange, now: float) -> str | None:
@@ -228,13 +207,6 @@ class CatalogState:
                 self._drop_session(change)
             case LivenessNoticed():
                 self.noticed = [item for item in self.noticed if item != change]
-            case SubscriptionRecord():
-                self.subscribers.put(change, now)
-            case SubscriptionRenewed():
-                self.subscribers.renew(change.id, change, now)
-            case SubscriptionRemoved(key):
-                if (known := self.subscribers.get(key)) is not None:
-                    self.subscribers.remove(known)
             case Renewed(kind, key, report):
                 self[kind].renew(key, report, now)
             case Removed(kind, record):
@@ -302,7 +274,6 @@ class CatalogState:
         self._sessions.pop(uid, None)
         for by_stream in (self._writers, self._opened, self._released):
             by_stream.pop(uid, None)
-        self.subscribers.remove_stream(uid)
         for memory in self._memories.values():
             memory.remove_stream(uid)
         return entry.qualified

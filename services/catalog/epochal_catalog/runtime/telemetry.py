@@ -10,6 +10,7 @@ from epochal.service.telemetry import ServiceTelemetry
 from epochal_catalog.domain.blockers import held_back
 from epochal_catalog.domain.kind import Memory
 from epochal_catalog.domain.kinds import NOUNS
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
 from epochal_catalog.domain.noun import Noun
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.runtime.lookups import LookupWaiters
@@ -36,7 +37,6 @@ class CatalogTelemetry(ServiceTelemetry):
         """Show sizes of the state whenever metrics are read."""
         self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
-        self.gauge("epochal.catalog.subscriptions", "{subscription}", "Live readers", lambda: len(state.subscribers))
         for noun in NOUNS:
             self._observe_count(noun, state[noun.kind])
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
@@ -112,9 +112,9 @@ def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
 
 def _most_of(state: CatalogState, counter: str) -> Iterable[Observation]:
     """The most of one counter among the live readers of each stream that has any."""
-    subscribers = state.subscribers
+    subscribers = state[SUBSCRIPTIONS]
     for entry in state.streams():
-        live = [key for key in subscribers.of(entry.record.uid) if subscribers.leases.live(key)]
+        live = [key for key in subscribers.of(entry.record.uid) if subscribers.live(key) is not None]
         reports = [report for key in live if (report := subscribers.report(key)) is not None]
         if reports:
             most = max(report.counters.get(counter, 0.0) for report in reports)

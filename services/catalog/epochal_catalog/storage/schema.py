@@ -36,7 +36,6 @@ from epochal_catalog.domain.records import (
     SEGMENT_ROWS,
     SESSION_ROWS,
     STREAM_ROWS,
-    SUBSCRIPTION_ROWS,
 )
 from epochal_catalog.errors import SchemaTooNew
 
@@ -47,7 +46,6 @@ ROWS: tuple[Rows[Any], ...] = (
     SEGMENT_ROWS,
     REGISTRATION_ROWS,
     SESSION_ROWS,
-    SUBSCRIPTION_ROWS,
     *(kind.rows for kind in KINDS),
     CHANGE_ROWS,
     COUNTER_ROWS,

@@ -40,9 +40,6 @@ from epochal_catalog.domain.records import (
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRecord,
-    SubscriptionRemoved,
-    SubscriptionRenewed,
 )
 from epochal_catalog.errors import DataDirectoryError, StoreFailed, StoreUnavailable
 from epochal_catalog.storage import schema
@@ -232,13 +229,10 @@ def _row(rows: Rows[Any], record: Any) -> dict[str, Any]:
 
 def _write_one(connection: Connection, change: StateChange) -> None:
     match change:
-        case LeaseRenewed() | SubscriptionRenewed() | Renewed() | LivenessNoticed():
+        case LeaseRenewed() | Renewed() | LivenessNoticed():
             return  # leases depend on a monotonic clock, which does not survive a restart
         case Removed(kind, record):
             _delete(connection, kind.rows, record)
-        case SubscriptionRemoved(key):
-            table = schema.TABLES[SubscriptionRecord]
-            connection.execute(table.delete().where(table.c.id == key))
         case ChangesForgotten(before):
             table = schema.TABLES[ChangeRecord]
             connection.execute(table.delete().where(table.c.revision < before))
