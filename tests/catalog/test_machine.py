@@ -38,7 +38,8 @@ from epochal.errors import (
 from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
-from epochal_catalog.domain.kinds import KINDS, subscriptions
+from epochal_catalog.domain.kinds import KINDS, sessions, subscriptions
+from epochal_catalog.domain.kinds.sessions import SESSIONS, WriterNotFound, WriterNotLost
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, NotOwner
 from epochal_catalog.domain.noun import Call
 from epochal_catalog.domain.registry import Registry
@@ -48,8 +49,6 @@ from epochal_catalog.errors import (
     ReservedName,
     RevisionAhead,
     UnknownPublisher,
-    WriterNotFound,
-    WriterNotLost,
 )
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.storage.store import CatalogStore
@@ -266,7 +265,9 @@ class CatalogMachine(RuleBasedStateMachine):
         stream = self.streams.get(name)
         before = None if stream is None else stream.sessions.get(writer)
         after = None if late is None else (before or 0) - late
-        answer = self.do(lambda registry: registry.open_session("demo", name, writer, after))
+        query = {} if after is None else {"after": after}
+        call = Call(None, {"namespace": "demo", "name": name, "writer": writer}, query, "now", "", 0)
+        answer = self.do(lambda rules: sessions.open_session(rules, call))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.complete:
@@ -284,7 +285,8 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, writer=WRITERS)
     def release(self, name: str, writer: str) -> None:
-        answer = self.do(lambda registry: registry.release("demo", name, writer))
+        call = Call(None, {"namespace": "demo", "name": name, "writer": writer}, {}, "now", "", 0)
+        answer = self.do(lambda rules: sessions.release(rules, call))
         stream = self.streams.get(name)
         if stream is None:
             assert answer is StreamNotFound
@@ -625,8 +627,8 @@ class CatalogMachine(RuleBasedStateMachine):
         for name, stream in self.streams.items():
             entry = shown[name]
             assert (entry.record.uid, entry.complete) == (stream.uid, stream.complete)
-            sessions = {session.writer: session.number for session in self.state.sessions(stream.uid)}
-            assert sessions == stream.sessions
+            numbers = {session.writer: session.number for session in self.state[SESSIONS].of(stream.uid)}
+            assert numbers == stream.sessions
             for segment in entry.segments.values():
                 model = stream.segments[segment.id]
                 owner = next((key for key, item in self.publishers.items() if item.token == model.token), None)

@@ -26,18 +26,6 @@ class ReservedName(StreamError):
     code = "reserved_name"
 
 
-class WriterNotFound(StreamError):
-    """No writer of that id ever opened the stream."""
-
-    code = "writer_not_found"
-
-
-class WriterNotLost(StreamError):
-    """A writer that no segment waits for as lost cannot be released (E46)."""
-
-    code = "writer_not_lost"
-
-
 class OtherStream(StreamError):
     """The stream of that name is not the one that the caller meant: that was deleted, and created again since."""
 

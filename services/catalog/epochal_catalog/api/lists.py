@@ -113,17 +113,6 @@ async def list_publishers(request: web.Request) -> web.Response:
     return _list(request, read)
 
 
-async def list_writers(request: web.Request) -> web.Response:
-    """All writers that ever had a session of the stream."""
-    entry = _entry(request)
-
-    def read(catalog: Catalog, asked: PageRequest) -> Items:
-        for key in after(catalog.state.writers(entry.record.uid), asked.after):
-            yield key, views.writer(catalog.state, entry, key).to_json
-
-    return _list(request, read)
-
-
 def handler(listing: Listing) -> Callable[[web.Request], Awaitable[web.Response]]:
     """What answers a list of a noun: of all streams, or of the one that the path names."""
 

@@ -13,7 +13,6 @@ from epochal.catalog_api.answers import (
     SegmentInfo,
     StreamHead,
     StreamInfo,
-    WriterInfo,
 )
 from epochal.catalog_api.kinds import Text
 from epochal_catalog.domain.noun import Page, Shown
@@ -63,24 +62,11 @@ class Segments(Page):
     items: list[StreamSegment]
 
 
-class Writers(Page):
-    """All that ever had a session of the stream, by id."""
-
-    items: list[WriterInfo]
-
-
 class Lookup(Shown):
     """Where to connect for a stream."""
 
     stream: StreamHead
     segments: list[SegmentInfo]
-
-
-class Released(Shown):
-    """The writer's newest session, which is released (E46)."""
-
-    writer: str
-    session: int
 
 
 class Completion(Shown):

@@ -1,5 +1,6 @@
 """The table of the catalog's operations: both the routes and the OpenAPI document are made from it."""
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from epochal.service.openapi import document as whole
 from epochal.service.operations import Operation, Parameter, Shape
 from epochal_catalog.api import models
 from epochal_catalog.domain.kinds import KINDS, NOUNS
-from epochal_catalog.domain.noun import COUNT, PAGE, PAGES, STREAM, TEXT, TOKEN
+from epochal_catalog.domain.noun import COUNT, PAGES, STREAM, TEXT, TOKEN, Noun
 
 RESERVED = "$catalog"
 """The stream of the catalog's own changes: it has no namespace, and is followed with /v1/watch (S26)."""
@@ -31,7 +32,7 @@ _EVENT: Shape = {
     "required": ["id", "event", "data"],
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+$"},
-        "event": {"enum": ["snapshot", "stream", "segment", "publisher", "session", *_KINDS]},
+        "event": {"enum": ["snapshot", "stream", "segment", "publisher", *_KINDS]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
@@ -52,6 +53,10 @@ _MANIFEST: Shape = {
         "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 2},
     },
 }
+
+
+def _operations(nouns: Iterable[Noun]) -> Iterator[Operation]:
+    return (route.operation for noun in nouns for route in noun.routes)
 
 
 OPERATIONS = (
@@ -124,42 +129,7 @@ OPERATIONS = (
         errors=(422,),
         tagged=True,
     ),
-    Operation(
-        "list_writers",
-        "GET",
-        STREAM + "/writers",
-        "List the writers of a stream",
-        {200: models.Writers},
-        parameters=PAGE,
-        errors=(404, 422),
-        tagged=True,
-    ),
-    Operation(
-        "open_session",
-        "POST",
-        STREAM + "/writers/{writer}/sessions",
-        "Get the next session number of a writer; percent-encode a `/` in its id",
-        {201: answers.WriterSession},
-        parameters=(Parameter("after", COUNT, "Only if this is still the writer's newest session; 409 if it is not"),),
-        errors=(404, 409, 422, 503),
-    ),
-    Operation(
-        "forget_writer",
-        "DELETE",
-        STREAM + "/writers/{writer}",
-        "Forget a writer that has left and never comes again; percent-encode a `/` in its id",
-        {204: None},
-        parameters=(Parameter("session", COUNT, "The only session that it ever had; 409 if it had others", True),),
-        errors=(404, 409, 422, 503),
-    ),
-    Operation(
-        "release_writer",
-        "POST",
-        STREAM + "/writers/{writer}/release",
-        "Let a lost writer go; percent-encode a `/` in its id",
-        {200: models.Released},
-        errors=(404, 409, 422, 503),
-    ),
+    *_operations(NOUNS[:1]),
     Operation(
         "finish_segment",
         "PUT",
@@ -215,7 +185,7 @@ OPERATIONS = (
         errors=(422,),
         tagged=True,
     ),
-    *(route.operation for noun in NOUNS for route in noun.routes),
+    *_operations(NOUNS[1:]),
     Operation(
         "watch",
         "GET",

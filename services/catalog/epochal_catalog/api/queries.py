@@ -1,6 +1,7 @@
 """Reads query parameters into values; one error names every problem."""
 
 import math
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -108,10 +109,11 @@ def read_revision(text: str | None) -> int | None:
     return int(text)
 
 
-def parse_writer(text: str) -> str:
-    """A writer id from the path: 1 to 253 printable characters; `/` may be among them."""
-    if not is_id(text):
+def read_path(request: web.Request) -> Mapping[str, str]:
+    """The parameters in the path. A writer id has 1 to 253 printable characters; `/` may be among them."""
+    path = request.match_info
+    if not is_id(path.get("writer", "any")):
         raise InvalidRequest(
             "the writer id cannot be used", [Problem("writer", f"must be 1 to {MAX_ID} printable characters")]
         )
-    return text
+    return path

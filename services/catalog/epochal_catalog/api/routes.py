@@ -117,32 +117,6 @@ async def lookup(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type="application/json", charset="utf-8")
 
 
-async def open_session(request: web.Request) -> web.Response:
-    """The next session number of a writer (E6)."""
-    namespace, name = _stream_name(request)
-    writer = queries.parse_writer(request.match_info["writer"])
-    after = queries.read_count(request, "after") if "after" in request.query else None
-    answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer, after))
-    return web.json_response(answer.to_json(), status=201)
-
-
-async def forget_writer(request: web.Request) -> web.Response:
-    """Forget a writer that never comes again."""
-    namespace, name = _stream_name(request)
-    writer, session = queries.parse_writer(request.match_info["writer"]), queries.read_count(request, "session")
-    await request.app[CATALOG].submit(lambda registry: registry.forget_writer(namespace, name, writer, session))
-    return web.Response(status=204)
-
-
-async def release_writer(request: web.Request) -> web.Response:
-    """Release a lost writer (E46)."""
-    namespace, name = _stream_name(request)
-    writer = queries.parse_writer(request.match_info["writer"])
-    return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: registry.release(namespace, name, writer))
-    )
-
-
 async def finish_segment(request: web.Request) -> web.Response:
     """Record a finishing mark (E7)."""
     namespace, name = _stream_name(request)
@@ -237,10 +211,6 @@ _HANDLERS: dict[str, Any] = {
         get_reserved,
         lookup,
         lists.list_segments,
-        lists.list_writers,
-        open_session,
-        forget_writer,
-        release_writer,
         finish_segment,
         register_publisher,
         renew_publisher,
@@ -264,6 +234,7 @@ def _writer(route: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
     model: type[Any] | None = operation.body if isinstance(operation.body, type) else None
 
     async def changed(request: web.Request) -> web.Response:
+        path = queries.read_path(request)
         body = None if model is None else await _body(request, model)
         query = {
             parameter.name: queries.read_parameter(request, parameter)
@@ -271,7 +242,7 @@ def _writer(route: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
             if parameter.required or parameter.name in request.query
         }
         # 53 bits: every JSON reader keeps them all
-        call = Call(body, request.match_info, query, _now(), uuid4().hex, secrets.randbits(53))
+        call = Call(body, path, query, _now(), uuid4().hex, secrets.randbits(53))
         answer = await request.app[CATALOG].submit(lambda rules: route.decide(rules, call))
         if answer is None:
             return web.Response(status=status)

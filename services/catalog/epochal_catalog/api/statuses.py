@@ -22,8 +22,6 @@ STATUS: dict[type[errors.EpochalError], int] = {
     own.UnknownPublisher: 404,
     own.ReservedName: 409,
     own.OtherStream: 409,
-    own.WriterNotFound: 404,
-    own.WriterNotLost: 409,
     own.RevisionAhead: 409,
     own.StoreUnavailable: 503,  # StoreFailed too
     shared.Overloaded: 503,

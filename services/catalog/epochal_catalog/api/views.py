@@ -1,4 +1,4 @@
-"""The catalog's streams, segments, publishers and writers as JSON.
+"""The catalog's streams, segments and publishers as JSON.
 
 Separate from the routes because several answers show the same things. `now` is monotonic seconds. What look-ups show is
 made as dicts: making the values of `epochal.catalog_api` first takes a third longer. A test compares the two.
@@ -6,7 +6,6 @@ made as dicts: making the values of `epochal.catalog_api` first takes a third lo
 
 from typing import Any
 
-from epochal.catalog_api.answers import WriterInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.protocol.times import to_json
 from epochal_catalog.domain import blockers
@@ -114,13 +113,6 @@ def publisher(state: CatalogState, record: RegistrationRecord) -> dict[str, Any]
         "live": state.leases.live(record.token),
         "superseded": not state.current(record),
     }
-
-
-def writer(state: CatalogState, entry: StreamEntry, writer: str) -> WriterInfo:
-    """A writer of a stream: its last session, and whether a segment's publisher counts it among its writers (E6)."""
-    is_open = any(writer in item.writers for item in entry.segments.values())
-    session = state.session(entry.record.uid, writer)
-    return WriterInfo(writer, 0 if session is None else session.number, is_open)
 
 
 def _held_back(held: HeldBack) -> dict[str, Any]:

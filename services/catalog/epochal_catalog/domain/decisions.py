@@ -20,8 +20,6 @@ from epochal_catalog.domain.records import (
     RegistrationRecord,
     RegistrationRemoved,
     SegmentRecord,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
@@ -96,9 +94,6 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
                 for hidden in ("finishing_number", "horizon", "record_number", "marks"):
                     del shown[hidden]
                 yield "segment", f"{name}/{segment}", shown
-            case SessionRecord(uid=uid, writer=writer):
-                name = state.name_of(uid)
-                yield "session", f"{name}/{writer}", {**fields_of(change), "stream": name}
             case RegistrationRecord(publisher=publisher):
                 yield "publisher", publisher, {**fields_of(change), "live": True}
             case LivenessNoticed(token, live):
@@ -110,8 +105,6 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
             case RegistrationRemoved(publisher, token):
                 if state.registration(token) is not None:
                     yield "publisher", publisher, None
-            case SessionRemoved(uid, writer):
-                yield "session", f"{state.name_of(uid)}/{writer}", None
             case Removed(kind, record):
                 yield kind.name, kind.event(record, names)[0], None
             case Record() if type(change) in state.kinds:

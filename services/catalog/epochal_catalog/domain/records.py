@@ -131,36 +131,6 @@ REGISTRATION_ROWS = Rows(
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRecord(Record):
-    """The newest session of a writer of a stream (E6); `first`: no earlier one is known here.
-
-    `released`: the session's own number, after the writer was released: what it held when it was lost may be let go
-    (E46).
-    """
-
-    uid: str
-    writer: str
-    number: int
-    first: bool = False
-    released: int | None = None
-
-
-def _released_or_newer(new: Any, old: Any) -> Any:
-    """The same number is written again only to release it (E46)."""
-    return (new.number > old.number) | ((new.number == old.number) & (new.released == new.number))
-
-
-SESSION_ROWS = Rows(
-    SessionRecord,
-    "sessions",
-    key=("uid", "writer"),
-    fence=Fence("number", allows=_released_or_newer),
-    of_stream=True,
-    columns={"first": Column(default="0")},
-)
-
-
-@dataclass(frozen=True, slots=True)
 class CounterRecord(Record):
     """A number that only rises: the last fencing token, the revision of the catalog."""
 
@@ -184,15 +154,6 @@ class RegistrationRemoved:
 
     publisher: str
     token: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRemoved:
-    """A writer whose only session is `number` has left and never comes again."""
-
-    uid: str
-    writer: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +217,6 @@ StateChange: TypeAlias = (
     | HorizonRecorded
     | StreamRemoved
     | RegistrationRemoved
-    | SessionRemoved
     | Removed
     | ChangesForgotten
     | LivenessNoticed

@@ -10,20 +10,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, WriterSession
+from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.requests import Finishing, Register, SegmentReport
 from epochal.errors import (
     ManifestError,
     Problem,
     SchemaMismatch,
-    StreamComplete,
     StreamGone,
     Superseded,
     TimeShapeError,
-    WriterFenced,
 )
-from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import Time, TimeShape, from_json, less_equal, less_than, to_json
@@ -33,6 +30,7 @@ from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.domain.decisions import Decision, Rules, following
 from epochal_catalog.domain.kind import Json
+from epochal_catalog.domain.kinds.sessions import SESSIONS
 from epochal_catalog.domain.records import (
     CounterRecord,
     HorizonRecorded,
@@ -41,8 +39,6 @@ from epochal_catalog.domain.records import (
     RegistrationRemoved,
     Reported,
     SegmentRecord,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
@@ -52,8 +48,6 @@ from epochal_catalog.errors import (
     ImmutableField,
     OtherStream,
     UnknownPublisher,
-    WriterNotFound,
-    WriterNotLost,
 )
 
 _AT_ONCE = 1000
@@ -154,69 +148,6 @@ class Registry(Rules):
         if uid is not None and uid != entry.record.uid:
             raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
         return self.write(lambda: None, StreamRemoved(entry.record.uid))
-
-    def open_session(self, namespace: str, name: str, writer: str, after: int | None = None) -> Decision[WriterSession]:
-        """Give a writer its next session number (E6); with `after`, only if that is still its newest.
-
-        Raises `StreamNotFound`, `StreamComplete`, and `WriterFenced` when another number was given out since.
-        """
-        check_name(namespace, name)
-        entry = self.state.stream(namespace, name)
-        if entry.complete:
-            raise StreamComplete(
-                f"the stream {entry.qualified} is complete: all its writers have finished and it can only be read;"
-                " delete it and apply it anew to publish again"
-            )
-        uid = entry.record.uid
-        last = self.state.session(uid, writer)
-        before = None if last is None else last.number
-        if after is not None and after != before:
-            raise WriterFenced(f"the newest session of writer {writer!r} is {before}, not {after}")
-        number = following(before or 0, self.floor)
-        answer = WriterSession(number, uid, first=last is None, before=before)
-        return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
-
-    def forget_writer(self, namespace: str, name: str, writer: str, session: int) -> Decision[None]:
-        """Forget a writer that has left and never comes again, such as one without an id of its own.
-
-        Raises `StreamNotFound`, `WriterNotFound`, and `WriterFenced` unless `session` is the only one that it ever had:
-        else a later session could not know that an earlier one had left something (E6).
-        """
-        check_name(namespace, name)
-        entry = self.state.stream(namespace, name)
-        known = self._session(entry, writer)
-        if known.number != session or not known.first:
-            raise WriterFenced(
-                f"session {session} is not the only one of writer {writer!r}, whose newest is {known.number}"
-            )
-        return self.write(lambda: None, SessionRemoved(entry.record.uid, writer, session))
-
-    def _session(self, entry: StreamEntry, writer: str) -> SessionRecord:
-        """The newest session of a writer; raises `WriterNotFound`."""
-        session = self.state.session(entry.record.uid, writer)
-        if session is None:
-            raise WriterNotFound(
-                f"no writer {writer!r} has ever opened {entry.qualified}; `epochal get writers {entry.qualified}`"
-                " lists them"
-            )
-        return session
-
-    def release(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
-        """Release a lost writer; its publishers are notified when they renew (E46). A repeat changes nothing.
-
-        Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment waits for it by its last report.
-        """
-        check_name(namespace, name)
-        entry = self.state.stream(namespace, name)
-        session = self._session(entry, writer)
-        answer = {"writer": writer, "session": session.number}
-        if session.released is not None:
-            return Decision((), lambda: answer)
-        if not self.state.lost_at(entry, writer):
-            raise WriterNotLost(
-                f"no segment of {entry.qualified} waits for writer {writer!r} as lost: {self._waited_for(entry)}"
-            )
-        return self.write(lambda: answer, replace(session, released=session.number))
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +313,7 @@ class Registry(Rules):
 
         Each answer repeats them until the reports no longer name them: an earlier answer may have been lost.
         """
-        released = self.state.released(entry.record.uid)
+        released = self.state[SESSIONS].released(entry.record.uid)
         if not released:
             return {}
         counted: set[str | None] = {writer for name in registration.segments for writer in entry.segments[name].writers}
@@ -392,7 +323,7 @@ class Registry(Rules):
     def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], Registration]:
         def answer() -> Registration:
             segments = tuple([_grant(entry.segments[name], entry.complete) for name in registration.segments])
-            newest = self.state.sessions(entry.record.uid)
+            newest = self.state[SESSIONS].of(entry.record.uid)
             sessions = {session.writer: session.number for session in newest if not session.first}
             return Registration(registration.token, self.state.leases.ttl, segments, sessions)
 
@@ -405,21 +336,6 @@ class Registry(Rules):
                 f"the stream {entry.qualified} has no segment {segment!r}; it has {', '.join(entry.segments)}"
             )
         return found
-
-    def _waited_for(self, entry: StreamEntry) -> str:
-        """The lost writers that the segments wait for, in words, or why there are none."""
-        if entry.manifest.spec.progress.when_lost != "hold":
-            return "none ever does with progress.whenLost: release, which lets lost writers go by itself"
-        found = ((segment.id, self.state.report_of(segment)) for segment in entry.open_segments())
-        lost = [
-            f"segment {key} waits for {held.writer}"
-            for key, known in found
-            if known is not None
-            for held in known[1].holders
-            if held.kind == HolderKind.LOST
-        ]
-        waits = ", ".join(dict.fromkeys(lost[:10])) or "none waits for a lost writer"
-        return f"{waits}; a publisher reports within a second, and a writer counts as lost after progress.writerTimeout"
 
     def _registration(self, publisher: str, token: int) -> RegistrationRecord:
         registration = self.state.registrations.get(publisher)

@@ -5,7 +5,7 @@ It does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -30,8 +30,6 @@ from epochal_catalog.domain.records import (
     RegistrationRemoved,
     Reported,
     SegmentRecord,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
@@ -45,7 +43,6 @@ _NEIGHBOURS = 16
 """Names before it and after it in its namespace that are compared for a likeness, which takes much longer."""
 _NEARLY = 0.8
 _MAX_NAME = 80
-_NOBODY: SortedSet[str] = SortedSet()
 FLOOR = "floor"
 """The counter of the oldest revision that watchers can resume from."""
 
@@ -122,12 +119,6 @@ class CatalogState:
         self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
-        self._sessions: dict[str, dict[str, SessionRecord]] = {}
-        self._writers: dict[str, SortedSet[str]] = {}
-        self._opened: dict[str, dict[str, float]] = {}
-        """Uid -> writer -> when it got its newest session, or when that was loaded, in monotonic seconds."""
-        self._released: dict[str, dict[str, int]] = {}
-        """Uid -> writer -> its newest session, of the writers that were released (E46)."""
         self._counters: dict[str, int] = {}
         self.identity = ""
         """Identifies the database: a copy has the same, a new database always another."""
@@ -191,8 +182,6 @@ class CatalogState:
                 self._by_uid[change.uid].segments[change.id] = change
             case HorizonRecorded(segment):
                 self._by_uid[segment.uid].segments[segment.id] = segment
-            case SessionRecord():
-                self._take_session(change, now)
             case CounterRecord():
                 self._counters[change.name] = change.value
             case RegistrationRecord():
@@ -203,8 +192,6 @@ class CatalogState:
                 return self._drop_stream(change.uid)
             case RegistrationRemoved():
                 return self._drop_registration(change)
-            case SessionRemoved():
-                self._drop_session(change)
             case LivenessNoticed():
                 self.noticed = [item for item in self.noticed if item != change]
             case Renewed(kind, key, report):
@@ -229,21 +216,6 @@ class CatalogState:
         self._by_uid[record.uid] = self._streams[entry.qualified] = entry
         self.names.add(entry.qualified)
         return entry.qualified
-
-    def _take_session(self, record: SessionRecord, now: float) -> None:
-        self._sessions.setdefault(record.uid, {})[record.writer] = record
-        self._writers.setdefault(record.uid, SortedSet()).add(record.writer)
-        released = self._released.setdefault(record.uid, {})
-        if record.released is None:
-            self._opened.setdefault(record.uid, {})[record.writer] = now
-            released.pop(record.writer, None)
-        else:
-            released[record.writer] = record.released
-
-    def _drop_session(self, change: SessionRemoved) -> None:
-        for known in (self._sessions, self._opened, self._released):
-            known.get(change.uid, {}).pop(change.writer, None)
-        self._writers[change.uid].discard(change.writer)
 
     def _take_registration(self, record: RegistrationRecord, now: float) -> str:
         before = self.registrations.get(record.publisher)
@@ -271,9 +243,6 @@ class CatalogState:
         entry = self._by_uid.pop(uid)
         del self._streams[entry.qualified]
         self.names.discard(entry.qualified)
-        self._sessions.pop(uid, None)
-        for by_stream in (self._writers, self._opened, self._released):
-            by_stream.pop(uid, None)
         for memory in self._memories.values():
             memory.remove_stream(uid)
         return entry.qualified
@@ -362,28 +331,6 @@ class CatalogState:
     def name_of(self, uid: str) -> str:
         """`namespace/name` of a stream that exists."""
         return self._by_uid[uid].qualified
-
-    def session(self, uid: str, writer: str) -> SessionRecord | None:
-        """The newest session of a writer; None when it never opened the stream."""
-        return self._sessions.get(uid, {}).get(writer)
-
-    def sessions(self, uid: str) -> Iterable[SessionRecord]:
-        """The newest session of every writer that ever opened the stream."""
-        return self._sessions.get(uid, {}).values()
-
-    def released(self, uid: str) -> Mapping[str, int]:
-        """Writer -> its newest session, for writers that were released and have not opened since (E46)."""
-        return self._released.get(uid, {})
-
-    def lost_at(self, entry: StreamEntry, writer: str) -> list[str]:
-        """The open segments that hold time for the writer as lost, by reports made since its newest session."""
-        opened = self._opened.get(entry.record.uid, {}).get(writer, float("-inf"))
-        found = ((segment.id, self.report_of(segment)) for segment in entry.open_segments())
-        return [key for key, known in found if known is not None and known[0] >= opened and known[1].lost(writer)]
-
-    def writers(self, uid: str) -> SortedSet[str]:
-        """The ids of all writers that ever had a session of the stream."""
-        return self._writers.get(uid, _NOBODY)
 
     def registration(self, token: int) -> RegistrationRecord | None:
         """The registration of that token, while it is the publisher's newest."""

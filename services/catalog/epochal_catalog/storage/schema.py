@@ -34,7 +34,6 @@ from epochal_catalog.domain.records import (
     COUNTER_ROWS,
     REGISTRATION_ROWS,
     SEGMENT_ROWS,
-    SESSION_ROWS,
     STREAM_ROWS,
 )
 from epochal_catalog.errors import SchemaTooNew
@@ -45,7 +44,6 @@ ROWS: tuple[Rows[Any], ...] = (
     STREAM_ROWS,
     SEGMENT_ROWS,
     REGISTRATION_ROWS,
-    SESSION_ROWS,
     *(kind.rows for kind in KINDS),
     CHANGE_ROWS,
     COUNTER_ROWS,

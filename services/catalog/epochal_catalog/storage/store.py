@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_origin, get_type_hints
 
-from sqlalchemy import Connection, Engine, and_, create_engine, event, select
+from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
@@ -35,8 +35,6 @@ from epochal_catalog.domain.records import (
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
@@ -242,10 +240,6 @@ def _write_one(connection: Connection, change: StateChange) -> None:
         case RegistrationRemoved(publisher, token):
             table = schema.TABLES[RegistrationRecord]
             connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
-        case SessionRemoved(uid, writer, number):
-            table = schema.TABLES[SessionRecord]
-            mine = and_(table.c.uid == uid, table.c.writer == writer, table.c.number == number)
-            connection.execute(table.delete().where(mine))
         case HorizonRecorded(segment):
             _put(connection, segment)
         case _:
@@ -253,9 +247,9 @@ def _write_one(connection: Connection, change: StateChange) -> None:
 
 
 def _delete(connection: Connection, rows: Rows[Any], record: Any) -> None:
-    """Delete a record's row; one that a newer record has replaced stays, where a fence rises with every write."""
+    """Delete a record's row, unless a newer record has replaced it."""
     table, names = schema.TABLES[rows.record], list(rows.key)
-    if rows.fence is not None and rows.fence.strict:
+    if rows.fence is not None:
         names.append(rows.fence.column)
     connection.execute(table.delete().where(*(table.c[name] == getattr(record, name) for name in names)))
 
