@@ -38,11 +38,11 @@ from epochal.errors import (
 from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
-from epochal_catalog.domain.kinds import KINDS, sessions, subscriptions
+from epochal_catalog.domain.decisions import Rules
+from epochal_catalog.domain.kinds import KINDS, publishers, sessions, streams, subscriptions
 from epochal_catalog.domain.kinds.sessions import SESSIONS, WriterNotFound, WriterNotLost
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, NotOwner
 from epochal_catalog.domain.noun import Call
-from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.errors import (
     ImmutableField,
@@ -201,14 +201,14 @@ class CatalogMachine(RuleBasedStateMachine):
     def do(self, decide: Any) -> Any:
         """The answer, or the type of the error; afterwards what time brings about by itself is done too."""
         try:
-            answer = self._step(decide(Registry(self.state, self.floor)))
+            answer = self._step(decide(Rules(self.state, self.floor)))
         except EpochalError as error:
             answer = type(error)
         self.tidy()
         return answer
 
     def tidy(self) -> None:
-        while (decision := Registry(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
+        while (decision := Rules(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
             self._step(decision)
 
     def _step(self, decision: Any) -> Any:
@@ -237,7 +237,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=NAMES, writers=st.integers(1, 2))
     def apply(self, name: str, writers: int) -> None:
         uid = f"u{len(self.uids)}"
-        entry, created = self.do(lambda registry: registry.apply(manifest(name, writers), uid, "now"))
+        entry, created = self.do(lambda rules: streams.apply(rules, manifest(name, writers), uid, "now"))
         assert created == (name not in self.streams)
         if created:
             self.uids.append(uid)
@@ -249,15 +249,15 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def apply_what_cannot_change(self, name: str) -> None:
         if name in self.streams:
-            assert self.do(lambda registry: registry.apply(manifest(name, segments=3), "u", "now")) is ImmutableField
+            assert self.do(lambda rules: streams.apply(rules, manifest(name, segments=3), "u", "now")) is ImmutableField
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        answer = self.do(lambda registry: registry.delete("demo", name))
+        answer = self.do(lambda rules: streams.delete(rules, "demo", name))
         assert answer is (None if self.streams.pop(name, None) else StreamNotFound)
         self.subscribers = {key: item for key, item in self.subscribers.items() if item.stream != name}
         self.forget()
-        assert self.do(lambda registry: registry.delete("demo", "$catalog")) is ReservedName
+        assert self.do(lambda rules: streams.delete(rules, "demo", "$catalog")) is ReservedName
 
     @rule(name=NAMES, writer=WRITERS, late=st.none() | st.integers(0, 1))
     def session(self, name: str, writer: str, late: int | None) -> None:
@@ -318,7 +318,7 @@ class CatalogMachine(RuleBasedStateMachine):
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         self.instances += 1
         asked = Register(publisher, f"i{self.instances}", f"demo/{name}", uid, sorted(taken), Addresses("", "", ""))
-        answer = self.do(lambda registry: registry.register(asked, "now"))
+        answer = self.do(lambda rules: publishers.register(rules, asked, "now"))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -326,7 +326,7 @@ class CatalogMachine(RuleBasedStateMachine):
         else:
             self.registered(publisher, name, stream, answer)
             revision = self.state.revision
-            assert self.do(lambda registry: registry.register(asked, "later")) == answer  # its answer was lost
+            assert self.do(lambda rules: publishers.register(rules, asked, "later")) == answer  # its answer was lost
             assert self.state.revision == revision
 
     def registered(self, publisher: str, name: str, stream: ModelStream, answer: Any) -> None:
@@ -377,7 +377,7 @@ class CatalogMachine(RuleBasedStateMachine):
         token = (known.token if known else 1) - (back == 2) + (back == 3)
         incarnation = (known.segments.get(segment, 1) if known else 1) - (back == 1)
         report = {segment: SegmentReport(incarnation, [lower], None if writers is None else [*writers])}
-        answer = self.do(lambda registry: registry.renew(publisher, token, report))
+        answer = self.do(lambda rules: publishers.renew(rules, publisher, token, report))
         match self.judge(publisher, token):
             case (owner, stream):
                 if owner.segments.get(segment) != incarnation:
@@ -426,7 +426,7 @@ class CatalogMachine(RuleBasedStateMachine):
         report = SegmentReport(
             owner.segments[segment], reported, number=number, horizon=horizon, final=final, marks=[*marks]
         )
-        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        answer = self.do(lambda rules: publishers.renew(rules, publisher, owner.token, {segment: report}))
         reached = own.lower if lower is None else lower
         lost = [
             time for time in own.horizon or () if (reached is None or reached <= time) and time > max(horizon or [-1])
@@ -453,7 +453,7 @@ class CatalogMachine(RuleBasedStateMachine):
         owner, stream = judged
         holder = ReportedHolder(3, "lost", writer, 1.0, 2.0)
         report = SegmentReport(owner.segments[segment], counters={"events": 1}, holders=[holder] if writer else [])
-        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        answer = self.do(lambda rules: publishers.renew(rules, publisher, owner.token, {segment: report}))
         stream.segments[segment].lost = owner.token, self.now, writer
         owner.lease = Leased(self.now + TTL)
         assert answer["released"] == self.released(owner, stream, writer)
@@ -474,7 +474,7 @@ class CatalogMachine(RuleBasedStateMachine):
         if segment not in known.segments:
             [segment] = known.segments
         mark = Finishing(publisher, known.token, known.segments[segment], number, finishing)
-        answer = self.do(lambda registry: registry.finish("demo", known.stream, segment, mark, "now"))
+        answer = self.do(lambda rules: publishers.finish(rules, "demo", known.stream, segment, mark, "now"))
         judged = self.judge(publisher, known.token)
         if not isinstance(judged, tuple):
             assert answer is judged
@@ -490,7 +490,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def deregister(self, publisher: str, wrong: int) -> None:
         known = self.publishers.get(publisher)
         token = (known.token if known else 1) + wrong
-        answer = self.do(lambda registry: registry.deregister(publisher, token))
+        answer = self.do(lambda rules: publishers.deregister(rules, publisher, token))
         if known is None:
             assert answer is UnknownPublisher
         elif wrong:

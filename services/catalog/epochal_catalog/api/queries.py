@@ -12,8 +12,8 @@ from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
 from epochal.service.operations import Parameter
+from epochal_catalog.domain.kinds.streams import ExpectedStream
 from epochal_catalog.domain.pages import MOST, USUAL, PageRequest, key_of
-from epochal_catalog.domain.registry import ExpectedStream
 from epochal_catalog.runtime.service import Catalog
 
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)

@@ -1,6 +1,6 @@
 """The HTTP routes: each reads its request, calls the catalog, and answers with the result.
 
-Nothing is decided here: `domain.registry` does that.
+Nothing is decided here: the rules of `domain.kinds` do that.
 """
 
 import json
@@ -29,9 +29,9 @@ from epochal.service.origins import is_loopback
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.statuses import STATUS
-from epochal_catalog.domain.kinds import NOUNS
+from epochal_catalog.domain.kinds import NOUNS, publishers, streams
+from epochal_catalog.domain.kinds.publishers import Renewing
 from epochal_catalog.domain.noun import Call, Write
-from epochal_catalog.domain.registry import Renewing
 from epochal_catalog.domain.state import check_name
 
 
@@ -67,7 +67,7 @@ async def apply_stream(request: web.Request) -> web.Response:
     ]
     if wrong:
         raise ManifestError("the manifest is of another stream", wrong)
-    entry, created = await catalog.submit(lambda registry: registry.apply(manifest, uuid4().hex, _now()))
+    entry, created = await catalog.submit(lambda rules: streams.apply(rules, manifest, uuid4().hex, _now()))
     return web.json_response(views.stream(catalog.state, entry, catalog.now()), status=201 if created else 200)
 
 
@@ -99,7 +99,7 @@ async def delete_stream(request: web.Request) -> web.Response:
     """Delete a stream; its publishers are notified when they renew."""
     namespace, name = _stream_name(request)
     uid = request.query.get("uid")
-    await request.app[CATALOG].submit(lambda registry: registry.delete(namespace, name, uid))
+    await request.app[CATALOG].submit(lambda rules: streams.delete(rules, namespace, name, uid))
     return web.Response(status=204)
 
 
@@ -122,14 +122,16 @@ async def finish_segment(request: web.Request) -> web.Response:
     namespace, name = _stream_name(request)
     segment, mark = request.match_info["segment"], await _body(request, Finishing)
     return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: registry.finish(namespace, name, segment, mark, _now()))
+        await request.app[CATALOG].submit(
+            lambda rules: publishers.finish(rules, namespace, name, segment, mark, _now())
+        )
     )
 
 
 async def register_publisher(request: web.Request) -> web.Response:
     """Give segments to a publisher process (E12)."""
     asked = await _body(request, Register)
-    answer = await request.app[CATALOG].submit(lambda registry: registry.register(asked, _now()))
+    answer = await request.app[CATALOG].submit(lambda rules: publishers.register(rules, asked, _now()))
     return web.json_response(answer.to_json(), status=201)
 
 
@@ -159,7 +161,7 @@ def _renewed(answer: Renewal | EpochalError) -> dict[str, Any]:
 async def deregister_publisher(request: web.Request) -> web.Response:
     """Withdraw a publisher."""
     publisher, token = request.match_info["publisher"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda registry: registry.deregister(publisher, token))
+    await request.app[CATALOG].submit(lambda rules: publishers.deregister(rules, publisher, token))
     return web.Response(status=204)
 
 

@@ -8,6 +8,7 @@ earlier, so they are below the clock.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from epochal.catalog_api.kinds import fields_of
@@ -27,6 +28,8 @@ from epochal_catalog.domain.records import (
 from epochal_catalog.domain.state import FLOOR, CatalogState
 
 A = TypeVar("A")
+_AT_ONCE = 1000
+"""The most withdrawals, and the most notices of leases, in one transaction: other writes get their turn between."""
 _Event = tuple[str, str, dict[str, Json] | None]
 """Kind, name, and the new value; None: it was deleted."""
 
@@ -53,6 +56,23 @@ class Rules:
     def write(self, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
         """A decision that stores these changes, with revisions for those that watchers see."""
         return write(self.state, self.floor, answer, *changes)
+
+    def tidy(self, seconds: float, now: float) -> Decision[None] | None:
+        """What changes because time has passed; None: nothing now.
+
+        Entries whose lease has lapsed, such as subscriptions (S30), are withdrawn. Registrations that are not current
+        and whose lease lapsed `seconds` ago are dropped; until then their publishers get an error that says why they
+        must stop. Watchers are notified of leases that lapsed or came back.
+        """
+        changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
+        for kind in self.state.kinds.values():
+            changes += [kind.removed(record) for record in islice(self.state[kind].lapsed(), _AT_ONCE)]
+        changes += [
+            RegistrationRemoved(record.publisher, record.token)
+            for record in self.state.registrations.values()
+            if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
+        ]
+        return self.write(lambda: None, *changes) if changes else None
 
 
 def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:

@@ -167,7 +167,7 @@ class CatalogState:
         return touched
 
     def sweep(self, now: float, stall: float) -> int:
-        """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Registry.tidy`."""
+        """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Rules.tidy`."""
         lapsed = self.leases.sweep(now, stall)
         self.noticed += [LivenessNoticed(token, False) for token in lapsed]
         others = [memory.sweep(now, stall) for memory in self._memories.values()]
