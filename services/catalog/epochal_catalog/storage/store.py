@@ -9,17 +9,14 @@ import asyncio
 import os
 import secrets
 import socket
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_origin, get_type_hints
 
-from sqlalchemy import Connection, Engine, create_engine, event, select
-from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DatabaseError, IntegrityError
-from sqlalchemy.pool import StaticPool
 
 from epochal.catalog_api.kinds import fields_of
 from epochal.errors import Superseded
@@ -40,7 +37,7 @@ from epochal_catalog.domain.records import (
     StreamRemoved,
 )
 from epochal_catalog.errors import DataDirectoryError, StoreFailed, StoreUnavailable
-from epochal_catalog.storage import schema
+from epochal_catalog.storage import schema, sqlite
 from epochal_catalog.storage.schema import migrate
 
 
@@ -130,17 +127,11 @@ class CatalogStore:
         except IntegrityError:
             raise  # a bug in this program, not a fault of the file
         except DatabaseError as error:
-            kind = StoreUnavailable if _passing(error.orig) else StoreFailed
+            kind = StoreUnavailable if sqlite.rolled_back(error.orig) else StoreFailed
             raise kind(f"the database {self._path} cannot be used now: {error.orig}") from error
 
     def _open(self) -> list[StateChange]:
-        self._engine = create_engine(
-            f"sqlite:///{self._path}",
-            poolclass=StaticPool,
-            connect_args={"timeout": self._busy_timeout, "check_same_thread": False},
-        )
-        event.listen(self._engine, "connect", _prepare)
-        event.listen(self._engine, "begin", _begin_immediate)
+        self._engine = sqlite.open_engine(self._path, self._busy_timeout)
         with self._engine.begin() as connection:
             migrate(connection)
             self.identity = _identify(connection)
@@ -167,31 +158,6 @@ class CatalogStore:
 _COUNTERS = schema.TABLES[CounterRecord]
 _IDENTITY = "identity"
 """The name of the counter that never changes."""
-
-
-def _passing(error: BaseException | None) -> bool:
-    """Whether SQLite is known to have rolled back: busy, locked, read-only, full, or the file could not be opened."""
-    code = getattr(error, "sqlite_errorcode", None)
-    kinds = (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-    )
-    return code is not None and code & 0xFF in kinds
-
-
-def _prepare(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver must not begin transactions by itself: a deferred one that turns into a write fails at once when the
-    # file is busy, whatever the timeout is.
-    connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _read(connection: Connection) -> Iterable[Record]:
@@ -263,31 +229,18 @@ def _put(connection: Connection, record: Any) -> None:
         )
 
 
-def _statement(rows: Rows[Any]) -> Insert:
-    """Inserts a record of this kind, or replaces the one with its key unless its fence forbids that."""
-    table = schema.TABLES[rows.record]
-    statement = insert(table)
-    return statement.on_conflict_do_update(
-        index_elements=list(table.primary_key.columns),
-        set_={each.name: statement.excluded[each.name] for each in table.columns if not each.primary_key},
-        where=None if rows.fence is None else rows.fence.condition(statement.excluded, table.c),
-    )
-
-
 _ROWS = {rows.record: rows for rows in schema.ROWS}
 _READERS = {rows.record: _reader(rows) for rows in schema.ROWS}
-_PUT = {rows.record: _statement(rows) for rows in schema.ROWS}
+_PUT = {rows.record: sqlite.put(schema.TABLES[rows.record], rows.fence) for rows in schema.ROWS}
 """Made once, so that SQLAlchemy compiles them once: compiling a statement takes ten times as long as running it."""
 
 
 def _identify(connection: Connection) -> str:
     """The number that identifies the database for ever; a new database gets one here."""
-    statement = insert(_COUNTERS).values(name=_IDENTITY, value=secrets.randbits(62))
-    connection.execute(statement.on_conflict_do_nothing())
+    connection.execute(sqlite.put_once(_COUNTERS), {"name": _IDENTITY, "value": secrets.randbits(62)})
     number = connection.scalar(select(_COUNTERS.c.value).where(_COUNTERS.c.name == _IDENTITY))
     return f"{number:016x}"
 
 
 def _count_check(connection: Connection) -> None:
-    statement = insert(_COUNTERS).values(name="checks", value=1)
-    connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_={"value": _COUNTERS.c.value + 1}))
+    connection.execute(sqlite.count(_COUNTERS, _COUNTERS.c.value), {"name": "checks", "value": 1})
