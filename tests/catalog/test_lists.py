@@ -11,9 +11,9 @@ import pytest
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources.manifest import MAX_MANIFEST, StreamManifest
+from epochal_catalog.domain.kinds import streams
 from epochal_catalog.domain.pages import PAGE_BYTES
 from epochal_catalog.domain.records import StreamRecord
-from epochal_catalog.domain.registry import Registry
 
 
 async def pages(client: Any, path: str, limit: int, between: Any = None) -> list[list[Any]]:
@@ -34,7 +34,7 @@ async def test_a_thousand_streams_are_listed_while_streams_are_added_and_deleted
     names = [f"s{index:04}" for index in range(1000)]
     catalog = client.server.catalog
     manifests = [StreamManifest.from_document(document(f"demo/{name}")) for name in names]
-    applied = [partial(Registry.apply, manifest=item, uid=item.name, at="now") for item in manifests]
+    applied = [partial(streams.apply, manifest=item, uid=item.name, at="now") for item in manifests]
     for half in (applied[:500], applied[500:]):
         await asyncio.gather(*map(catalog.submit, half))
     added = 0
@@ -94,7 +94,7 @@ async def test_a_manifest_is_bounded_and_one_that_is_there_stays(client: Any, do
 
     manifest = StreamManifest.from_document(large)  # as an earlier version took it
     record = StreamRecord("u", "demo", "flights", 1, manifest.to_document(), "now")
-    await client.server.catalog.submit(lambda registry: registry.write(lambda: None, record))
+    await client.server.catalog.submit(lambda rules: rules.write(lambda: None, record))
     assert (await client("PUT", "/v1/streams/demo/flights", large)).status == 200
     larger = with_annotations(document(), 80_000)
     assert (await client("PUT", "/v1/streams/demo/flights", larger)).status == 422

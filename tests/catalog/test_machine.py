@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from epochal.catalog_api.kinds import Answer
-from epochal.catalog_api.requests import Addresses, Finishing, Register, ReportedHolder, SegmentReport
+from epochal.catalog_api.requests import (
+    Addresses,
+    Finishing,
+    Register,
+    RenewSubscription,
+    ReportedHolder,
+    SegmentReport,
+    Subscribe,
+)
 from epochal.errors import (
     EpochalError,
     HistoryTruncated,
@@ -30,19 +38,19 @@ from epochal.errors import (
 from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
-from epochal_catalog.domain import subscriptions
-from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.domain.registry import Registry
+from epochal_catalog.domain.decisions import Rules
+from epochal_catalog.domain.kinds import KINDS, publishers, sessions, streams, subscriptions
+from epochal_catalog.domain.kinds.sessions import SESSIONS, WriterNotFound, WriterNotLost
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, NotOwner
+from epochal_catalog.domain.noun import Call
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.errors import (
     ImmutableField,
-    NotOwner,
     ReservedName,
     RevisionAhead,
     UnknownPublisher,
-    WriterNotFound,
-    WriterNotLost,
 )
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.storage.store import CatalogStore
 
 NAMES = st.sampled_from(["a", "b"])
@@ -52,6 +60,7 @@ SEGMENTS = ("0", "1")
 WHICH = st.integers(0, 5)
 TTL, SUBSCRIPTION_TTL, FORGET_AFTER = 10.0, 30.0, 60.0
 KEPT, MOST = 20, 4
+SETTINGS = CatalogSettings(lease_ttl=TTL, subscription_ttl=SUBSCRIPTION_TTL, max_subscriptions=MOST, watch_events=KEPT)
 MEMORY = Path("/dev/shm")
 """Where an fsync costs nothing; what the disk does is not what is tried here."""
 
@@ -179,7 +188,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.store = CatalogStore(Path(self.directory.name), 5.0)
-        self.state = CatalogState(TTL, subscription_ttl=SUBSCRIPTION_TTL, watch_events=KEPT)
+        self.state = CatalogState(KINDS, SETTINGS)
         self.state.load(self.loop.run_until_complete(self.store.open()), self.now)
         self.state.sweep(self.now, 1e9)
 
@@ -192,14 +201,14 @@ class CatalogMachine(RuleBasedStateMachine):
     def do(self, decide: Any) -> Any:
         """The answer, or the type of the error; afterwards what time brings about by itself is done too."""
         try:
-            answer = self._step(decide(Registry(self.state, self.floor)))
+            answer = self._step(decide(Rules(self.state, self.floor)))
         except EpochalError as error:
             answer = type(error)
         self.tidy()
         return answer
 
     def tidy(self) -> None:
-        while (decision := Registry(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
+        while (decision := Rules(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
             self._step(decision)
 
     def _step(self, decision: Any) -> Any:
@@ -228,7 +237,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=NAMES, writers=st.integers(1, 2))
     def apply(self, name: str, writers: int) -> None:
         uid = f"u{len(self.uids)}"
-        entry, created = self.do(lambda registry: registry.apply(manifest(name, writers), uid, "now"))
+        entry, created = self.do(lambda rules: streams.apply(rules, manifest(name, writers), uid, "now"))
         assert created == (name not in self.streams)
         if created:
             self.uids.append(uid)
@@ -240,15 +249,15 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def apply_what_cannot_change(self, name: str) -> None:
         if name in self.streams:
-            assert self.do(lambda registry: registry.apply(manifest(name, segments=3), "u", "now")) is ImmutableField
+            assert self.do(lambda rules: streams.apply(rules, manifest(name, segments=3), "u", "now")) is ImmutableField
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        answer = self.do(lambda registry: registry.delete("demo", name))
+        answer = self.do(lambda rules: streams.delete(rules, "demo", name))
         assert answer is (None if self.streams.pop(name, None) else StreamNotFound)
         self.subscribers = {key: item for key, item in self.subscribers.items() if item.stream != name}
         self.forget()
-        assert self.do(lambda registry: registry.delete("demo", "$catalog")) is ReservedName
+        assert self.do(lambda rules: streams.delete(rules, "demo", "$catalog")) is ReservedName
 
     @rule(name=NAMES, writer=WRITERS, late=st.none() | st.integers(0, 1))
     def session(self, name: str, writer: str, late: int | None) -> None:
@@ -256,7 +265,9 @@ class CatalogMachine(RuleBasedStateMachine):
         stream = self.streams.get(name)
         before = None if stream is None else stream.sessions.get(writer)
         after = None if late is None else (before or 0) - late
-        answer = self.do(lambda registry: registry.open_session("demo", name, writer, after))
+        query = {} if after is None else {"after": after}
+        call = Call(None, {"namespace": "demo", "name": name, "writer": writer}, query, "now", "", 0)
+        answer = self.do(lambda rules: sessions.open_session(rules, call))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.complete:
@@ -274,7 +285,8 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, writer=WRITERS)
     def release(self, name: str, writer: str) -> None:
-        answer = self.do(lambda registry: registry.release("demo", name, writer))
+        call = Call(None, {"namespace": "demo", "name": name, "writer": writer}, {}, "now", "", 0)
+        answer = self.do(lambda rules: sessions.release(rules, call))
         stream = self.streams.get(name)
         if stream is None:
             assert answer is StreamNotFound
@@ -306,7 +318,7 @@ class CatalogMachine(RuleBasedStateMachine):
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         self.instances += 1
         asked = Register(publisher, f"i{self.instances}", f"demo/{name}", uid, sorted(taken), Addresses("", "", ""))
-        answer = self.do(lambda registry: registry.register(asked, "now"))
+        answer = self.do(lambda rules: publishers.register(rules, asked, "now"))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -314,7 +326,7 @@ class CatalogMachine(RuleBasedStateMachine):
         else:
             self.registered(publisher, name, stream, answer)
             revision = self.state.revision
-            assert self.do(lambda registry: registry.register(asked, "later")) == answer  # its answer was lost
+            assert self.do(lambda rules: publishers.register(rules, asked, "later")) == answer  # its answer was lost
             assert self.state.revision == revision
 
     def registered(self, publisher: str, name: str, stream: ModelStream, answer: Any) -> None:
@@ -365,7 +377,7 @@ class CatalogMachine(RuleBasedStateMachine):
         token = (known.token if known else 1) - (back == 2) + (back == 3)
         incarnation = (known.segments.get(segment, 1) if known else 1) - (back == 1)
         report = {segment: SegmentReport(incarnation, [lower], None if writers is None else [*writers])}
-        answer = self.do(lambda registry: registry.renew(publisher, token, report))
+        answer = self.do(lambda rules: publishers.renew(rules, publisher, token, report))
         match self.judge(publisher, token):
             case (owner, stream):
                 if owner.segments.get(segment) != incarnation:
@@ -414,7 +426,7 @@ class CatalogMachine(RuleBasedStateMachine):
         report = SegmentReport(
             owner.segments[segment], reported, number=number, horizon=horizon, final=final, marks=[*marks]
         )
-        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        answer = self.do(lambda rules: publishers.renew(rules, publisher, owner.token, {segment: report}))
         reached = own.lower if lower is None else lower
         lost = [
             time for time in own.horizon or () if (reached is None or reached <= time) and time > max(horizon or [-1])
@@ -441,7 +453,7 @@ class CatalogMachine(RuleBasedStateMachine):
         owner, stream = judged
         holder = ReportedHolder(3, "lost", writer, 1.0, 2.0)
         report = SegmentReport(owner.segments[segment], counters={"events": 1}, holders=[holder] if writer else [])
-        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        answer = self.do(lambda rules: publishers.renew(rules, publisher, owner.token, {segment: report}))
         stream.segments[segment].lost = owner.token, self.now, writer
         owner.lease = Leased(self.now + TTL)
         assert answer["released"] == self.released(owner, stream, writer)
@@ -462,7 +474,7 @@ class CatalogMachine(RuleBasedStateMachine):
         if segment not in known.segments:
             [segment] = known.segments
         mark = Finishing(publisher, known.token, known.segments[segment], number, finishing)
-        answer = self.do(lambda registry: registry.finish("demo", known.stream, segment, mark, "now"))
+        answer = self.do(lambda rules: publishers.finish(rules, "demo", known.stream, segment, mark, "now"))
         judged = self.judge(publisher, known.token)
         if not isinstance(judged, tuple):
             assert answer is judged
@@ -478,7 +490,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def deregister(self, publisher: str, wrong: int) -> None:
         known = self.publishers.get(publisher)
         token = (known.token if known else 1) + wrong
-        answer = self.do(lambda registry: registry.deregister(publisher, token))
+        answer = self.do(lambda rules: publishers.deregister(rules, publisher, token))
         if known is None:
             assert answer is UnknownPublisher
         elif wrong:
@@ -495,8 +507,9 @@ class CatalogMachine(RuleBasedStateMachine):
         stream = self.streams.get(name)
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         key, token = f"s{len(self.ids)}", 100 + len(self.ids)
-        asked = SubscriptionRecord(key, token, uid, "reader", "now")
-        answer = self.do(lambda registry: subscriptions.subscribe(registry, "demo", name, asked, MOST))
+        path = {"namespace": "demo", "name": name}
+        call = Call(Subscribe("reader", uid), path, {}, "now", key, token)
+        answer = self.do(lambda rules: subscriptions.subscribe(rules, call))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -519,8 +532,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(which=WHICH, wrong=st.booleans(), lower=st.integers(0, 9))
     def renew_subscription(self, which: int, wrong: bool, lower: int) -> None:
         key, token, known = self.owned(which, wrong)
-        renewed = SubscriptionRenewed(key, [lower])
-        answer = self.do(lambda registry: subscriptions.renew(registry.state, token, renewed))
+        call = Call(RenewSubscription(token, [lower]), {"subscription": key}, {}, "now", "", 0)
+        answer = self.do(lambda rules: subscriptions.renew(rules, call))
         if isinstance(known, ModelSubscription):
             known.lease, known.lower = Leased(self.now + SUBSCRIPTION_TTL), lower
             assert answer == {"ttl": SUBSCRIPTION_TTL}
@@ -531,7 +544,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(which=WHICH, wrong=st.booleans())
     def unsubscribe(self, which: int, wrong: bool) -> None:
         key, token, known = self.owned(which, wrong)
-        answer = self.do(lambda registry: subscriptions.withdraw(registry, key, token))
+        call = Call(None, {"subscription": key}, {"token": token}, "now", "", 0)
+        answer = self.do(lambda rules: subscriptions.withdraw(rules, call))
         if isinstance(known, ModelSubscription):
             del self.subscribers[key]
             assert answer is None
@@ -613,8 +627,8 @@ class CatalogMachine(RuleBasedStateMachine):
         for name, stream in self.streams.items():
             entry = shown[name]
             assert (entry.record.uid, entry.complete) == (stream.uid, stream.complete)
-            sessions = {session.writer: session.number for session in self.state.sessions(stream.uid)}
-            assert sessions == stream.sessions
+            numbers = {session.writer: session.number for session in self.state[SESSIONS].of(stream.uid)}
+            assert numbers == stream.sessions
             for segment in entry.segments.values():
                 model = stream.segments[segment.id]
                 owner = next((key for key, item in self.publishers.items() if item.token == model.token), None)
@@ -632,12 +646,12 @@ class CatalogMachine(RuleBasedStateMachine):
         assert {key: (item["live"], item["verified"]) for key, item in publishers.items()} == {
             key: (item.lease.live, item.lease.verified) for key, item in self.publishers.items()
         }
-        subscribers = self.state.subscribers
+        subscribers = self.state[SUBSCRIPTIONS]
         assert set(subscribers.keys) == self.subscribers.keys()
         for key, item in self.subscribers.items():
             record = subscribers.get(key)
             assert record is not None
-            shown = views.subscription(self.state, record).to_json()
+            shown = subscriptions.view(self.state, record).to_json()
             lower = None if item.lower is None else [item.lower]
             assert (shown["stream"], shown["verified"]) == (f"demo/{item.stream}", item.lease.verified)
             assert shown["lower"] == lower

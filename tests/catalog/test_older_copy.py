@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 from epochal.client.catalog.catalog import CatalogClient
+from epochal_catalog.domain.kinds.sessions import open_session
+from epochal_catalog.domain.noun import Call
+
+OPEN: Call[None] = Call(None, {"namespace": "demo", "name": "flights", "writer": "w"}, {}, "now", "", 0)
+"""A writer asks for a session."""
 
 
 class Numbers:
@@ -161,7 +166,7 @@ async def test_more_numbers_than_a_millisecond_has_room_for_run_ahead_of_the_clo
     catalog = client.server.catalog
 
     def opening(at: int) -> Any:
-        return catalog.submit(lambda registry: registry.open_session("demo", "flights", "w"))
+        return catalog.submit(lambda rules: open_session(rules, OPEN))
 
     numbers = [(await opening(at)).number for at in range(1100)]
     assert numbers == list(range(1_800_000_000_000 << 10, (1_800_000_000_000 << 10) + 1100))

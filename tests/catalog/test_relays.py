@@ -10,6 +10,7 @@ import pytest
 from tests.patience import PATIENCE
 
 from epochal.catalog_api.answers import RelayInfo
+from epochal_catalog.domain.kinds.relays import RELAYS
 
 STREAM = "/v1/streams/demo/flights"
 ADDRESSES = {"events": "tcp://r:1", "requests": "tcp://r:2", "http": "http://r:4"}
@@ -31,7 +32,7 @@ async def listed(client: Any, path: str = "/v1/relays") -> list[Any]:
 
 async def turn(client: Any, clock: Any, seconds: float) -> None:
     """Turn the clock in steps that are no stall, with a sweep after each."""
-    leases = client.server.catalog.state.relays.leases
+    leases = client.server.catalog.state[RELAYS].leases
     for _ in range(round(seconds / 0.5)):
         clock.now += 0.5
         async with asyncio.timeout(PATIENCE):
@@ -41,7 +42,7 @@ async def turn(client: Any, clock: Any, seconds: float) -> None:
 
 async def until_counted(client: Any, wanted: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while len(client.server.catalog.state.relays) != wanted:  # noqa: ASYNC110  # a sweep tells nobody
+        while len(client.server.catalog.state[RELAYS]) != wanted:  # noqa: ASYNC110  # a sweep tells nobody
             await asyncio.sleep(0.01)
 
 

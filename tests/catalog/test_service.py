@@ -7,9 +7,14 @@ import pytest
 from tests.patience import PATIENCE
 
 from epochal.catalog_api.requests import SegmentReport
+from epochal_catalog.domain.kinds.publishers import Renewing
+from epochal_catalog.domain.kinds.sessions import open_session
+from epochal_catalog.domain.noun import Call
 from epochal_catalog.domain.records import SegmentRecord
-from epochal_catalog.domain.registry import Renewing
 from epochal_catalog.errors import UnknownPublisher
+
+OPEN: Call[None] = Call(None, {"namespace": "demo", "name": "flights", "writer": "w"}, {}, "now", "", 0)
+"""A writer asks for a session."""
 
 
 async def publisher_of(client: Any) -> Any:
@@ -87,7 +92,7 @@ async def test_a_lapsed_publisher_that_was_not_superseded_is_never_forgotten(sta
 async def test_a_write_goes_on_when_its_client_goes_away(client: Any) -> None:
     catalog = client.server.catalog
     await client.apply()
-    write = catalog.submit(lambda registry: registry.open_session("demo", "flights", "w"))
+    write = catalog.submit(lambda rules: open_session(rules, OPEN))
     task = asyncio.create_task(write)
     await asyncio.sleep(0)
     task.cancel()

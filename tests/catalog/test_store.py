@@ -14,13 +14,13 @@ from sqlalchemy import create_engine, event
 from tests.patience import PATIENCE
 
 from epochal.errors import Superseded
+from epochal_catalog.domain.kinds.sessions import SessionRecord
 from epochal_catalog.domain.records import (
     CounterRecord,
     HorizonRecorded,
     RegistrationRecord,
     RegistrationRemoved,
     SegmentRecord,
-    SessionRecord,
     StateChange,
     StreamRecord,
     StreamRemoved,

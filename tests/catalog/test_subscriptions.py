@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE
 
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
+
 STREAM = "/v1/streams/demo/flights"
 
 
@@ -27,7 +29,7 @@ async def count(client: Any) -> int:
 
 async def turn(client: Any, clock: Any, seconds: float) -> None:
     """Turn the clock in steps that are no stall, with a sweep after each."""
-    leases = client.server.catalog.state.subscribers.leases
+    leases = client.server.catalog.state[SUBSCRIPTIONS].leases
     for _ in range(round(seconds / 0.5)):
         clock.now += 0.5
         async with asyncio.timeout(PATIENCE):
@@ -37,7 +39,7 @@ async def turn(client: Any, clock: Any, seconds: float) -> None:
 
 async def until_counted(client: Any, wanted: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while len(client.server.catalog.state.subscribers) != wanted:  # noqa: ASYNC110  # a sweep tells nobody
+        while len(client.server.catalog.state[SUBSCRIPTIONS]) != wanted:  # noqa: ASYNC110  # a sweep tells nobody
             await asyncio.sleep(0.01)
 
 

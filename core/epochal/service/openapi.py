@@ -1,6 +1,6 @@
-"""The table of a service's HTTP operations, and the OpenAPI 3.1 document that is made from it.
+"""The OpenAPI 3.1 document of a service, made from the table of its operations.
 
-A service adds its routes from the same table, so that document and routes cannot differ.
+A service adds its routes from the same table (`epochal.service.operations`), so that document and routes cannot differ.
 """
 
 import json
@@ -8,45 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core.core_schema import DataclassSchema
 
+from epochal.service.operations import Body, Operation, Parameter, Shape
 from epochal.service.problems import CONTENT_TYPE
-
-Shape: TypeAlias = dict[str, Any]
-"""A JSON schema."""
-Body: TypeAlias = type | Mapping[str, Shape]
-"""A model in JSON, or a schema for each content type. A model is one of pydantic, or a dataclass that it reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter of the query, or a header."""
-
-    name: str
-    shape: Shape
-    text: str
-    required: bool = False
-    where: str = "query"
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path: what it takes, and its body (None: no body) for each good status."""
-
-    name: str
-    method: str
-    path: str
-    summary: str
-    answers: Mapping[int, Body | None]
-    errors: tuple[int, ...] = ()
-    body: Body | None = None
-    parameters: tuple[Parameter, ...] = ()
-    tagged: bool = False
-    """Has an ETag, and answers 304 to an If-None-Match with it."""
 
 
 @dataclass(frozen=True, slots=True)

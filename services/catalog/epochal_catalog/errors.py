@@ -20,34 +20,10 @@ class UnknownPublisher(StreamError):
     code = "unknown_publisher"
 
 
-class UnknownRelay(StreamError):
-    """No relay is listed under that id; it should register again."""
-
-    code = "unknown_relay"
-
-
-class NotOwner(StreamError):
-    """Only the owner of a subscription, who has its token, can renew or withdraw it (S29)."""
-
-    code = "not_owner"
-
-
 class ReservedName(StreamError):
     """A name that begins with `$` is the catalog's own: it cannot be declared, deleted, published to or looked up."""
 
     code = "reserved_name"
-
-
-class WriterNotFound(StreamError):
-    """No writer of that id ever opened the stream."""
-
-    code = "writer_not_found"
-
-
-class WriterNotLost(StreamError):
-    """A writer that no segment waits for as lost cannot be released (E46)."""
-
-    code = "writer_not_lost"
 
 
 class OtherStream(StreamError):

@@ -5,7 +5,7 @@ All lists are read in one way: a page starts after a key, and a client that alre
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,6 +14,7 @@ from aiohttp import ETag, web
 
 from epochal_catalog.api import queries, views
 from epochal_catalog.api.queries import CATALOG
+from epochal_catalog.domain.noun import Items, Listing
 from epochal_catalog.domain.pages import PAGE_BYTES, PageRequest, after, cursor
 from epochal_catalog.domain.records import SegmentRecord
 from epochal_catalog.domain.state import StreamEntry
@@ -21,8 +22,6 @@ from epochal_catalog.runtime.service import Catalog
 
 _PROCESS = os.urandom(4).hex()
 """Versions start again with each process: a tag from an older process must not match."""
-_Items = Iterator[tuple[str, Callable[[], dict[str, Any]]]]
-"""The items after a key: the key of each, and what is shown of it."""
 
 
 def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
@@ -31,7 +30,7 @@ def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
     The tag is weak: answers that differ only in how long something has lasted, such as `seconds`, have the same tag.
     """
     state = request.app[CATALOG].state
-    tag = ETag(f"{_PROCESS}-{state.version}-{state.subscribers.version}-{state.relays.version}", is_weak=True)
+    tag = ETag(f"{_PROCESS}-{'-'.join(map(str, state.versions()))}", is_weak=True)
     known = request.if_none_match or ()
     if any(item.value in (tag.value, "*") for item in known):
         response = web.Response(status=304)
@@ -42,7 +41,7 @@ def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
     return response
 
 
-def _list(request: web.Request, read: Callable[[Catalog, PageRequest], _Items], **more: Any) -> web.Response:
+def _list(request: web.Request, read: Callable[[Catalog, PageRequest], Items], **more: Any) -> web.Response:
     catalog, asked = request.app[CATALOG], queries.read_page(request)
 
     def make() -> str:
@@ -54,7 +53,7 @@ def _list(request: web.Request, read: Callable[[Catalog, PageRequest], _Items], 
     return unchanged_or(request, make)
 
 
-def _page(found: _Items, limit: int) -> tuple[list[str], str | None]:
+def _page(found: Items, limit: int) -> tuple[list[str], str | None]:
     """The items of a page as JSON, and the `after` of the next page; None on the last page."""
     items: list[str] = []
     size, last = 0, ""
@@ -74,7 +73,7 @@ def _entry(request: web.Request) -> StreamEntry:
 async def list_streams(request: web.Request) -> web.Response:
     """Streams by name, and the catalog's own stream."""
 
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> Items:
         state, now = catalog.state, catalog.now()
         for key in filter(asked.wants, after(state.names, asked.after)):
             yield key, partial(views.stream, state, state.named(key), now)
@@ -87,7 +86,7 @@ async def list_segments(request: web.Request) -> web.Response:
     return _list(request, _segments)
 
 
-def _segments(catalog: Catalog, asked: PageRequest) -> _Items:
+def _segments(catalog: Catalog, asked: PageRequest) -> Items:
     state, now = catalog.state, catalog.now()
     name, _, text = asked.after.rpartition("/")
     last = int(text) if text.isdigit() else -1
@@ -105,7 +104,7 @@ def _segments(catalog: Catalog, asked: PageRequest) -> _Items:
 async def list_publishers(request: web.Request) -> web.Response:
     """All registrations, by id."""
 
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> Items:
         state = catalog.state
         for key in after(state.publishers, asked.after):
             if asked.wants((known := state.registrations[key]).stream):
@@ -114,68 +113,15 @@ async def list_publishers(request: web.Request) -> web.Response:
     return _list(request, read)
 
 
-async def list_writers(request: web.Request) -> web.Response:
-    """All writers that ever had a session of the stream."""
-    entry = _entry(request)
+def handler(listing: Listing) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """What answers a list of a noun: of all streams, or of the one that the path names."""
 
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
-        for key in after(catalog.state.writers(entry.record.uid), asked.after):
-            yield key, views.writer(catalog.state, entry, key).to_json
+    async def listed(request: web.Request) -> web.Response:
+        uid = _entry(request).record.uid if "namespace" in request.match_info else None
 
-    return _list(request, read)
+        def read(catalog: Catalog, asked: PageRequest) -> Items:
+            return listing.items(catalog.state, asked, uid, catalog.now())
 
+        return _list(request, read)
 
-async def list_subscriptions(request: web.Request) -> web.Response:
-    """All live subscriptions, by id."""
-
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
-        return _subscriptions(catalog, asked, None)
-
-    return _list(request, read)
-
-
-async def list_stream_subscriptions(request: web.Request) -> web.Response:
-    """The live subscriptions to one stream."""
-    entry = _entry(request)
-
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
-        return _subscriptions(catalog, asked, entry.record.uid)
-
-    return _list(request, read)
-
-
-def _subscriptions(catalog: Catalog, asked: PageRequest, uid: str | None) -> _Items:
-    state = catalog.state
-    subscribers = state.subscribers
-    for key in after(subscribers.keys if uid is None else subscribers.of(uid), asked.after):
-        record = subscribers.live(key)
-        if record is not None and asked.wants(state.name_of(record.uid)):
-            yield key, views.subscription(state, record).to_json
-
-
-async def list_relays(request: web.Request) -> web.Response:
-    """All relays, by id."""
-
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
-        return _relays(catalog, asked, None)
-
-    return _list(request, read)
-
-
-async def list_stream_relays(request: web.Request) -> web.Response:
-    """The relays of one stream."""
-    entry = _entry(request)
-
-    def read(catalog: Catalog, asked: PageRequest) -> _Items:
-        return _relays(catalog, asked, entry.record.uid)
-
-    return _list(request, read)
-
-
-def _relays(catalog: Catalog, asked: PageRequest, uid: str | None) -> _Items:
-    state = catalog.state
-    relays = state.relays
-    for key in after(relays.keys if uid is None else relays.of(uid), asked.after):
-        record = relays.live(key)
-        if record is not None and asked.wants(state.name_of(record.uid)):
-            yield key, views.relay(state, record).to_json
+    return listed

@@ -5,26 +5,20 @@ All that clients read as values are in `epochal.catalog_api`.
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from epochal.catalog_api.answers import (
     PublisherInfo,
-    RelayInfo,
     Renewal,
     SegmentInfo,
     StreamHead,
     StreamInfo,
-    SubscriptionInfo,
-    WriterInfo,
 )
 from epochal.catalog_api.kinds import Text
+from epochal_catalog.domain.noun import Page, Shown
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Reserved(_Answer):
+class Reserved(Shown):
     """The catalog's own stream. Watching can begin at `first_revision` or later.
 
     `identity` tells this catalog's database from any other; a copy of it has the same. `data` is the data directory of
@@ -43,12 +37,7 @@ class Reserved(_Answer):
     data: str = ""
 
 
-class _Page(_Answer):
-    next: str | None
-    revision: int
-
-
-class Streams(_Page):
+class Streams(Page):
     """Streams by name, and the catalog's own. `next` is the `after` of the next page, null on the last one.
 
     `revision` is that of the newest change.
@@ -67,75 +56,38 @@ class StreamSegment(SegmentInfo):
     stream: Text
 
 
-class Segments(_Page):
+class Segments(Page):
     """Segments, by stream and key range."""
 
     items: list[StreamSegment]
 
 
-class Writers(_Page):
-    """All that ever had a session of the stream, by id."""
-
-    items: list[WriterInfo]
-
-
-class SubscriptionRenewed(_Answer):
-    """The subscription lasts another `ttl` seconds."""
-
-    ttl: float
-
-
-class Subscriptions(_Page):
-    """Live subscriptions, by id."""
-
-    items: list[SubscriptionInfo]
-
-
-class RelayRenewed(_Answer):
-    """The relay is listed for another `ttl` seconds."""
-
-    ttl: float
-
-
-class Relays(_Page):
-    """Relays, by id."""
-
-    items: list[RelayInfo]
-
-
-class Lookup(_Answer):
+class Lookup(Shown):
     """Where to connect for a stream."""
 
     stream: StreamHead
     segments: list[SegmentInfo]
 
 
-class Released(_Answer):
-    """The writer's newest session, which is released (E46)."""
-
-    writer: str
-    session: int
-
-
-class Completion(_Answer):
+class Completion(Shown):
     """Whether completion is recorded."""
 
     complete: bool
 
 
-class Publishers(_Page):
+class Publishers(Page):
     """Registrations, by id."""
 
     items: list[PublisherInfo]
 
 
-class Health(_Answer):
+class Health(Shown):
     """How the process is."""
 
     status: str
 
 
-class Flaw(_Answer):
+class Flaw(Shown):
     """One wrong field."""
 
     path: str
@@ -143,7 +95,7 @@ class Flaw(_Answer):
     hint: str
 
 
-class ProblemDocument(_Answer):
+class ProblemDocument(Shown):
     """An error (RFC 9457); `code` is stable, `retryable` says whether the same request can succeed later."""
 
     type: str
@@ -155,14 +107,14 @@ class ProblemDocument(_Answer):
     problems: list[Flaw] | None = None
 
 
-class RenewedOne(_Answer):
+class RenewedOne(Shown):
     """What became of one lease: the renewal, or the error that a request of its own would have got."""
 
     renewed: Renewal | None
     problem: ProblemDocument | None
 
 
-class RenewedTogether(_Answer):
+class RenewedTogether(Shown):
     """In the order in which they were asked for."""
 
     items: list[RenewedOne]

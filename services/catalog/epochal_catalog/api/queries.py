@@ -1,6 +1,7 @@
 """Reads query parameters into values; one error names every problem."""
 
 import math
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -10,8 +11,9 @@ from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
+from epochal.service.operations import Parameter
+from epochal_catalog.domain.kinds.streams import ExpectedStream
 from epochal_catalog.domain.pages import MOST, USUAL, PageRequest, key_of
-from epochal_catalog.domain.registry import ExpectedStream
 from epochal_catalog.runtime.service import Catalog
 
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
@@ -59,6 +61,13 @@ def read_another(request: web.Request) -> tuple[str, int] | None:
     return segment, token
 
 
+def read_parameter(request: web.Request, parameter: Parameter) -> int | str:
+    """A parameter of an operation: a whole number where its shape says so, else the text."""
+    if parameter.shape["type"] == "integer":
+        return read_count(request, parameter.name)
+    return request.query.get(parameter.name, "")
+
+
 def read_count(request: web.Request, name: str) -> int:
     """A whole number that must be given."""
     text = request.query.get(name, "")
@@ -100,10 +109,11 @@ def read_revision(text: str | None) -> int | None:
     return int(text)
 
 
-def parse_writer(text: str) -> str:
-    """A writer id from the path: 1 to 253 printable characters; `/` may be among them."""
-    if not is_id(text):
+def read_path(request: web.Request) -> Mapping[str, str]:
+    """The parameters in the path. A writer id has 1 to 253 printable characters; `/` may be among them."""
+    path = request.match_info
+    if not is_id(path.get("writer", "any")):
         raise InvalidRequest(
             "the writer id cannot be used", [Problem("writer", f"must be 1 to {MAX_ID} printable characters")]
         )
-    return text
+    return path

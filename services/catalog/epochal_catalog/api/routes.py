@@ -1,10 +1,11 @@
 """The HTTP routes: each reads its request, calls the catalog, and answers with the result.
 
-Nothing is decided here: `domain.registry` does that.
+Nothing is decided here: the rules of `domain.kinds` do that.
 """
 
 import json
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,15 +14,12 @@ from uuid import uuid4
 from aiohttp import web
 
 from epochal.catalog_api.answers import Renewal
+from epochal.catalog_api.kinds import Answer
 from epochal.catalog_api.requests import (
     Finishing,
     Register,
-    RegisterRelay,
-    RelayReport,
     Renew,
-    RenewSubscription,
     RenewTogether,
-    Subscribe,
 )
 from epochal.errors import EpochalError, ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
@@ -31,9 +29,10 @@ from epochal.service.origins import is_loopback
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.statuses import STATUS
-from epochal_catalog.domain import relays, subscriptions
-from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.domain.registry import Renewing, check_name
+from epochal_catalog.domain.kinds import NOUNS, publishers, streams
+from epochal_catalog.domain.kinds.publishers import Renewing
+from epochal_catalog.domain.noun import Call, Write
+from epochal_catalog.domain.state import check_name
 
 
 def add_routes(app: web.Application) -> None:
@@ -68,7 +67,7 @@ async def apply_stream(request: web.Request) -> web.Response:
     ]
     if wrong:
         raise ManifestError("the manifest is of another stream", wrong)
-    entry, created = await catalog.submit(lambda registry: registry.apply(manifest, uuid4().hex, _now()))
+    entry, created = await catalog.submit(lambda rules: streams.apply(rules, manifest, uuid4().hex, _now()))
     return web.json_response(views.stream(catalog.state, entry, catalog.now()), status=201 if created else 200)
 
 
@@ -100,7 +99,7 @@ async def delete_stream(request: web.Request) -> web.Response:
     """Delete a stream; its publishers are notified when they renew."""
     namespace, name = _stream_name(request)
     uid = request.query.get("uid")
-    await request.app[CATALOG].submit(lambda registry: registry.delete(namespace, name, uid))
+    await request.app[CATALOG].submit(lambda rules: streams.delete(rules, namespace, name, uid))
     return web.Response(status=204)
 
 
@@ -118,45 +117,21 @@ async def lookup(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type="application/json", charset="utf-8")
 
 
-async def open_session(request: web.Request) -> web.Response:
-    """The next session number of a writer (E6)."""
-    namespace, name = _stream_name(request)
-    writer = queries.parse_writer(request.match_info["writer"])
-    after = queries.read_count(request, "after") if "after" in request.query else None
-    answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer, after))
-    return web.json_response(answer.to_json(), status=201)
-
-
-async def forget_writer(request: web.Request) -> web.Response:
-    """Forget a writer that never comes again."""
-    namespace, name = _stream_name(request)
-    writer, session = queries.parse_writer(request.match_info["writer"]), queries.read_count(request, "session")
-    await request.app[CATALOG].submit(lambda registry: registry.forget_writer(namespace, name, writer, session))
-    return web.Response(status=204)
-
-
-async def release_writer(request: web.Request) -> web.Response:
-    """Release a lost writer (E46)."""
-    namespace, name = _stream_name(request)
-    writer = queries.parse_writer(request.match_info["writer"])
-    return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: registry.release(namespace, name, writer))
-    )
-
-
 async def finish_segment(request: web.Request) -> web.Response:
     """Record a finishing mark (E7)."""
     namespace, name = _stream_name(request)
     segment, mark = request.match_info["segment"], await _body(request, Finishing)
     return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: registry.finish(namespace, name, segment, mark, _now()))
+        await request.app[CATALOG].submit(
+            lambda rules: publishers.finish(rules, namespace, name, segment, mark, _now())
+        )
     )
 
 
 async def register_publisher(request: web.Request) -> web.Response:
     """Give segments to a publisher process (E12)."""
     asked = await _body(request, Register)
-    answer = await request.app[CATALOG].submit(lambda registry: registry.register(asked, _now()))
+    answer = await request.app[CATALOG].submit(lambda rules: publishers.register(rules, asked, _now()))
     return web.json_response(answer.to_json(), status=201)
 
 
@@ -186,56 +161,7 @@ def _renewed(answer: Renewal | EpochalError) -> dict[str, Any]:
 async def deregister_publisher(request: web.Request) -> web.Response:
     """Withdraw a publisher."""
     publisher, token = request.match_info["publisher"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda registry: registry.deregister(publisher, token))
-    return web.Response(status=204)
-
-
-async def subscribe(request: web.Request) -> web.Response:
-    """Add a subscription (S31)."""
-    catalog, body = request.app[CATALOG], await _body(request, Subscribe)
-    namespace, name = _stream_name(request)
-    check_name(namespace, name)
-    # 53 bits: every JSON reader keeps them all. No one is shown the token of another's subscription (S29).
-    asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
-    most = catalog.settings.max_subscriptions
-    answer = await catalog.submit(lambda registry: subscriptions.subscribe(registry, namespace, name, asked, most))
-    return web.json_response(answer.to_json(), status=201)
-
-
-async def renew_subscription(request: web.Request) -> web.Response:
-    """Renew a subscription, with what its reader reports (S30)."""
-    body = await _body(request, RenewSubscription)
-    renewed = SubscriptionRenewed(request.match_info["subscription"], body.lower, body.counters)
-    return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: subscriptions.renew(registry.state, body.token, renewed))
-    )
-
-
-async def unsubscribe(request: web.Request) -> web.Response:
-    """Withdraw a subscription (S29)."""
-    key, token = request.match_info["subscription"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry, key, token))
-    return web.Response(status=204)
-
-
-async def register_relay(request: web.Request) -> web.Response:
-    """List a relay."""
-    catalog, asked = request.app[CATALOG], await _body(request, RegisterRelay)
-    most = catalog.settings.max_relays
-    answer = await catalog.submit(lambda registry: relays.register(registry, asked, _now(), most))
-    return web.json_response(answer, status=201)
-
-
-async def renew_relay(request: web.Request) -> web.Response:
-    """Renew a relay's entry, with what it reports."""
-    key, report = request.match_info["relay"], await _body(request, RelayReport)
-    return web.json_response(await request.app[CATALOG].submit(lambda registry: relays.renew(registry, key, report)))
-
-
-async def deregister_relay(request: web.Request) -> web.Response:
-    """Take a relay off the list."""
-    key = request.match_info["relay"]
-    await request.app[CATALOG].submit(lambda registry: relays.deregister(registry, key))
+    await request.app[CATALOG].submit(lambda rules: publishers.deregister(rules, publisher, token))
     return web.Response(status=204)
 
 
@@ -287,26 +213,12 @@ _HANDLERS: dict[str, Any] = {
         get_reserved,
         lookup,
         lists.list_segments,
-        lists.list_writers,
-        open_session,
-        forget_writer,
-        release_writer,
         finish_segment,
         register_publisher,
         renew_publisher,
         renew_publishers,
         deregister_publisher,
         lists.list_publishers,
-        subscribe,
-        renew_subscription,
-        unsubscribe,
-        lists.list_subscriptions,
-        lists.list_stream_subscriptions,
-        register_relay,
-        renew_relay,
-        deregister_relay,
-        lists.list_relays,
-        lists.list_stream_relays,
         watch,
         healthz,
         readyz,
@@ -315,3 +227,34 @@ _HANDLERS: dict[str, Any] = {
     )
 }
 _HANDLERS |= dict.fromkeys(("apply_reserved", "delete_reserved"), refuse_reserved)
+
+
+def _writer(route: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """What answers a change of a noun: reads the request as its operation says, and has the catalog decide."""
+    operation = route.operation
+    [status] = operation.answers
+    model: type[Any] | None = operation.body if isinstance(operation.body, type) else None
+
+    async def changed(request: web.Request) -> web.Response:
+        path = queries.read_path(request)
+        body = None if model is None else await _body(request, model)
+        query = {
+            parameter.name: queries.read_parameter(request, parameter)
+            for parameter in operation.parameters
+            if parameter.required or parameter.name in request.query
+        }
+        # 53 bits: every JSON reader keeps them all
+        call = Call(body, path, query, _now(), uuid4().hex, secrets.randbits(53))
+        answer = await request.app[CATALOG].submit(lambda rules: route.decide(rules, call))
+        if answer is None:
+            return web.Response(status=status)
+        return web.json_response(answer.to_json() if isinstance(answer, Answer) else answer, status=status)
+
+    return changed
+
+
+_HANDLERS |= {
+    route.operation.name: _writer(route) if isinstance(route, Write) else lists.handler(route)
+    for noun in NOUNS
+    for route in noun.routes
+}

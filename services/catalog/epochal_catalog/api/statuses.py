@@ -3,6 +3,7 @@
 from epochal import errors
 from epochal.service import errors as shared
 from epochal_catalog import errors as own
+from epochal_catalog.domain.kinds import NOUNS
 
 STATUS: dict[type[errors.EpochalError], int] = {
     errors.ManifestError: 422,
@@ -19,16 +20,12 @@ STATUS: dict[type[errors.EpochalError], int] = {
     shared.InvalidRequest: 422,
     shared.SegmentNotFound: 404,
     own.UnknownPublisher: 404,
-    own.UnknownRelay: 404,
-    shared.UnknownSubscription: 404,
-    own.NotOwner: 409,
     own.ReservedName: 409,
     own.OtherStream: 409,
-    own.WriterNotFound: 404,
-    own.WriterNotLost: 409,
     own.RevisionAhead: 409,
     own.StoreUnavailable: 503,  # StoreFailed too
     shared.Overloaded: 503,
     shared.ShuttingDown: 503,
+    **{error: status for noun in NOUNS for error, status in noun.errors.items()},
 }
 """The first class that an error is of decides (RFC 9457)."""

@@ -1,4 +1,4 @@
-"""The catalog's streams, segments, publishers, writers, subscriptions and relays as JSON.
+"""The catalog's streams, segments and publishers as JSON.
 
 Separate from the routes because several answers show the same things. `now` is monotonic seconds. What look-ups show is
 made as dicts: making the values of `epochal.catalog_api` first takes a third longer. A test compares the two.
@@ -6,11 +6,12 @@ made as dicts: making the values of `epochal.catalog_api` first takes a third lo
 
 from typing import Any
 
-from epochal.catalog_api.answers import RelayInfo, SubscriptionInfo, WriterInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.protocol.times import to_json
 from epochal_catalog.domain import blockers
-from epochal_catalog.domain.records import RegistrationRecord, RelayRecord, SegmentRecord, SubscriptionRecord
+from epochal_catalog.domain.kinds.relays import RELAYS
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
+from epochal_catalog.domain.records import RegistrationRecord, SegmentRecord
 from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
@@ -28,8 +29,8 @@ def stream(state: CatalogState, entry: StreamEntry, now: float, *, with_segments
         "created": record.created,
         "not_in_effect": entry.not_in_effect,
         "held_back": [_held_back(item) for item in blockers.held_back(state, entry, now)],
-        "subscriptions": state.subscribers.count(record.uid),
-        "relays": state.relays.count(record.uid),
+        "subscriptions": state[SUBSCRIPTIONS].count(record.uid),
+        "relays": state[RELAYS].count(record.uid),
     }
     if with_segments:
         shown["segments"] = segments(state, entry, now)
@@ -52,8 +53,8 @@ def reserved(state: CatalogState) -> dict[str, Any]:
         "watch": "/v1/watch",
         "streams": len(state.names),
         "publishers": len(state.publishers),
-        "subscriptions": len(state.subscribers),
-        "relays": len(state.relays),
+        "subscriptions": len(state[SUBSCRIPTIONS]),
+        "relays": len(state[RELAYS]),
     }
 
 
@@ -112,50 +113,6 @@ def publisher(state: CatalogState, record: RegistrationRecord) -> dict[str, Any]
         "live": state.leases.live(record.token),
         "superseded": not state.current(record),
     }
-
-
-def writer(state: CatalogState, entry: StreamEntry, writer: str) -> WriterInfo:
-    """A writer of a stream: its last session, and whether a segment's publisher counts it among its writers (E6)."""
-    is_open = any(writer in item.writers for item in entry.segments.values())
-    session = state.session(entry.record.uid, writer)
-    return WriterInfo(writer, 0 if session is None else session.number, is_open)
-
-
-def subscription(state: CatalogState, record: SubscriptionRecord) -> SubscriptionInfo:
-    """A subscription, without its token, which only the owner may know (S29)."""
-    lease, report = state.subscribers.leases.get(record.id), state.subscribers.report(record.id)
-    return SubscriptionInfo(
-        record.id,
-        state.name_of(record.uid),
-        record.uid,
-        record.subscriber,
-        record.since,
-        verified=lease is not None and lease.verified,
-        lower=None if report is None or report.lower is None else tuple(report.lower),
-        counters={} if report is None else report.counters,
-    )
-
-
-def relay(state: CatalogState, record: RelayRecord) -> RelayInfo:
-    """A relay, with its last report; after a restart of the catalog its load is not known, and shown as 0."""
-    lease, report = state.relays.leases.get(record.id), state.relays.report(record.id)
-    return RelayInfo(
-        record.id,
-        record.name,
-        state.name_of(record.uid),
-        record.uid,
-        record.addresses,
-        record.segments,
-        record.upstream,
-        record.capacity,
-        record.state,
-        tuple(record.path),
-        0 if report is None else report.load,
-        None if report is None else report.lag,
-        "" if report is None else report.filter,
-        record.since,
-        verified=lease is not None and lease.verified,
-    )
 
 
 def _held_back(held: HeldBack) -> dict[str, Any]:

@@ -8,31 +8,28 @@ earlier, so they are below the clock.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from epochal.catalog_api.kinds import fields_of
+from epochal_catalog.domain.kind import Json, Record, Removed
 from epochal_catalog.domain.records import (
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
-    Json,
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
-    RelayRecord,
-    RelayRemoved,
     SegmentRecord,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRecord,
-    SubscriptionRemoved,
 )
 from epochal_catalog.domain.state import FLOOR, CatalogState
 
 A = TypeVar("A")
+_AT_ONCE = 1000
+"""The most withdrawals, and the most notices of leases, in one transaction: other writes get their turn between."""
 _Event = tuple[str, str, dict[str, Json] | None]
 """Kind, name, and the new value; None: it was deleted."""
 
@@ -43,6 +40,39 @@ class Decision(Generic[A]):
 
     changes: tuple[StateChange, ...]
     answer: Callable[[], A]
+
+
+class Rules:
+    """What rules decide on: the state, and the least number that may be given out now (E12).
+
+    Rules read the state, raise a typed error or return a `Decision`, and change nothing. The caller first writes a
+    decision's changes to disk, and then the state takes them over: memory is never ahead of what survives a crash.
+    """
+
+    def __init__(self, state: CatalogState, floor: int = 0) -> None:
+        self.state = state
+        self.floor = floor
+
+    def write(self, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
+        """A decision that stores these changes, with revisions for those that watchers see."""
+        return write(self.state, self.floor, answer, *changes)
+
+    def tidy(self, seconds: float, now: float) -> Decision[None] | None:
+        """What changes because time has passed; None: nothing now.
+
+        Entries whose lease has lapsed, such as subscriptions (S30), are withdrawn. Registrations that are not current
+        and whose lease lapsed `seconds` ago are dropped; until then their publishers get an error that says why they
+        must stop. Watchers are notified of leases that lapsed or came back.
+        """
+        changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
+        for kind in self.state.kinds.values():
+            changes += [kind.removed(record) for record in islice(self.state[kind].lapsed(), _AT_ONCE)]
+        changes += [
+            RegistrationRemoved(record.publisher, record.token)
+            for record in self.state.registrations.values()
+            if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
+        ]
+        return self.write(lambda: None, *changes) if changes else None
 
 
 def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
@@ -69,42 +99,37 @@ def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: St
 
 
 def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Event]:
-    names = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
+    fresh = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
+
+    def names(uid: str) -> str:
+        return fresh.get(uid) or state.name_of(uid)
+
     for change in changes:
         match change:
             case StreamRecord(uid=uid):
-                yield "stream", names[uid], fields_of(change)
+                yield "stream", names(uid), fields_of(change)
             case SegmentRecord(uid=uid, id=segment):
-                name = names.get(uid) or state.name_of(uid)
+                name = names(uid)
                 shown = {**fields_of(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
                 for hidden in ("finishing_number", "horizon", "record_number", "marks"):
                     del shown[hidden]
                 yield "segment", f"{name}/{segment}", shown
-            case SessionRecord(uid=uid, writer=writer):
-                name = state.name_of(uid)
-                yield "session", f"{name}/{writer}", {**fields_of(change), "stream": name}
             case RegistrationRecord(publisher=publisher):
                 yield "publisher", publisher, {**fields_of(change), "live": True}
             case LivenessNoticed(token, live):
                 known = state.registration(token)
                 if known is not None:
                     yield "publisher", known.publisher, {**fields_of(known), "live": live}
-            case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
-                shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
-                yield "subscription", key, shown  # never its token: only the owner may know it (S29)
-            case RelayRecord(id=key, uid=uid):
-                yield "relay", key, {**fields_of(change), "stream": state.name_of(uid)}
             case StreamRemoved(uid):
                 yield "stream", state.name_of(uid), None
             case RegistrationRemoved(publisher, token):
                 if state.registration(token) is not None:
                     yield "publisher", publisher, None
-            case SessionRemoved(uid, writer):
-                yield "session", f"{state.name_of(uid)}/{writer}", None
-            case SubscriptionRemoved(key):
-                yield "subscription", key, None
-            case RelayRemoved(key):
-                yield "relay", key, None
+            case Removed(kind, record):
+                yield kind.name, kind.event(record, names)[0], None
+            case Record() if type(change) in state.kinds:
+                kind = state.kinds[type(change)]
+                yield kind.name, *kind.event(change, names)
 
 
 ROOM_BITS = 10

@@ -12,14 +12,12 @@ from epochal.catalog_api.requests import ReportedChannel
 from epochal.errors import ManifestError
 from epochal.protocol.blockers import HolderKind
 from epochal.resources.manifest import StreamManifest
+from epochal_catalog.domain.kind import Column, Fence, Json, Record, Removed, Renewed, Rows
 from epochal_catalog.errors import StoredStreamError
-
-Json: TypeAlias = Any
-"""A value as JSON gives it. Times are kept in this form: an int or nested lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class StreamRecord:
+class StreamRecord(Record):
     """A declared stream. A `uid` is never used again, so a new stream under an old name can be distinguished (S26).
 
     `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once
@@ -35,8 +33,23 @@ class StreamRecord:
     completed: str | None = None
 
 
+def _completed_once(new: Any, old: Any) -> Any:
+    """Completion is recorded once, for ever (E7)."""
+    return (new.generation >= old.generation) & (old.completed.is_(None) | (old.completed == new.completed))
+
+
+STREAM_ROWS = Rows(
+    StreamRecord,
+    "streams",
+    key=("uid",),
+    fence=Fence("generation", allows=_completed_once),
+    columns={"generation": Column(small=True)},
+    unique={"one_live_stream_a_name": ("namespace", "name")},
+)
+
+
 @dataclass(frozen=True, slots=True)
-class SegmentRecord:
+class SegmentRecord(Record):
     """A key range [lo, hi) of a stream, and what its publishers last reported about it.
 
     `incarnation` rises with every new owner of the segment, and `token` is the fencing token of the newest (E12).
@@ -63,6 +76,25 @@ class SegmentRecord:
     marks: tuple[str, ...] = ()
 
 
+def _not_overtaken(new: Any, old: Any) -> Any:
+    """A late record of an incarnation never replaces a newer one (E11)."""
+    return (new.token > old.token) | ((new.token == old.token) & (new.record_number >= old.record_number))
+
+
+SEGMENT_ROWS = Rows(
+    SegmentRecord,
+    "segments",
+    key=("uid", "id"),
+    fence=Fence("token", allows=_not_overtaken),
+    of_stream=True,
+    order=("uid", "lo"),  # by number: in the database, the bounds are text
+    columns={
+        "lo": Column(digits=True),
+        "hi": Column(digits=True),
+    },
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HorizonRecorded:
     """A segment with a change only in horizon, marks or record number: stored, but not shown to watchers (E11)."""
@@ -71,7 +103,7 @@ class HorizonRecorded:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationRecord:
+class RegistrationRecord(Record):
     """One registration of a publisher process: the segments it took, their incarnations, and where it listens."""
 
     publisher: str
@@ -84,58 +116,25 @@ class RegistrationRecord:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRecord:
-    """The newest session of a writer of a stream (E6); `first`: no earlier one is known here.
-
-    `released`: the session's own number, after the writer was released: what it held when it was lost may be let go
-    (E46).
-    """
-
-    uid: str
-    writer: str
-    number: int
-    first: bool = False
-    released: int | None = None
+REGISTRATION_ROWS = Rows(
+    RegistrationRecord,
+    "registrations",
+    key=("publisher",),
+    fence=Fence("token", strict=True),
+    order=("token",),
+    columns={"token": Column(unique=True)},
+)
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionRecord:
-    """A reader of a stream, one record for each subscription (S31); a client that knows `token` owns it (S29)."""
-
-    id: str
-    token: int
-    uid: str
-    subscriber: str
-    since: str
-
-
-@dataclass(frozen=True, slots=True)
-class RelayRecord:
-    """A relay of a stream; `name` is shared by its replicas, `id` is its own.
-
-    `segments`: the addresses of single segments, where they differ from `addresses`. `path`: the ids of the relays
-    between it and the publishers.
-    """
-
-    id: str
-    uid: str
-    name: str
-    addresses: dict[str, str]
-    segments: dict[str, dict[str, str]]
-    upstream: str
-    capacity: int
-    state: str
-    path: list[str]
-    since: str
-
-
-@dataclass(frozen=True, slots=True)
-class CounterRecord:
+class CounterRecord(Record):
     """A number that only rises: the last fencing token, the revision of the catalog."""
 
     name: str
     value: int
+
+
+COUNTER_ROWS = Rows(CounterRecord, "counters", key=("name",), fence=Fence("value", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,30 +153,7 @@ class RegistrationRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRemoved:
-    """A writer whose only session is `number` has left and never comes again."""
-
-    uid: str
-    writer: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionRemoved:
-    """The reader left, or did not renew for a TTL (S30)."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RelayRemoved:
-    """The relay left, or did not renew for a TTL."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRecord:
+class ChangeRecord(Record):
     """One change as watchers receive it (S26); `object` is None after a deletion."""
 
     revision: int
@@ -185,6 +161,9 @@ class ChangeRecord:
     op: str
     name: str
     object: dict[str, Json] | None
+
+
+CHANGE_ROWS = Rows(ChangeRecord, "changes", key=("revision",), fence=Fence("revision", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,42 +206,18 @@ class LeaseRenewed:
     reports: dict[str, Reported] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionRenewed:
-    """A reader is alive; kept in memory only, like its report."""
-
-    id: str
-    lower: list[Json] | None = None
-    counters: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RelayRenewed:
-    """A relay is alive; kept in memory only, like what it reports."""
-
-    id: str
-    load: int
-    lag: float | None
-    filter: str
-
-
-InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed | RelayRenewed
+InMemory: TypeAlias = LeaseRenewed | Renewed
 """Changes that are committed even when the disk takes no writes."""
-Stored: TypeAlias = (
-    StreamRecord
-    | SegmentRecord
+StateChange: TypeAlias = (
+    Record
     | HorizonRecorded
-    | RegistrationRecord
-    | SessionRecord
-    | SubscriptionRecord
-    | RelayRecord
-    | CounterRecord
-    | ChangeRecord
+    | StreamRemoved
+    | RegistrationRemoved
+    | Removed
+    | ChangesForgotten
+    | LivenessNoticed
+    | InMemory
 )
-Removed: TypeAlias = (
-    StreamRemoved | RegistrationRemoved | SessionRemoved | SubscriptionRemoved | RelayRemoved | ChangesForgotten
-)
-StateChange: TypeAlias = Stored | Removed | LivenessNoticed | InMemory
 
 
 def readable(record: StreamRecord) -> StreamManifest:

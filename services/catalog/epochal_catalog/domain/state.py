@@ -5,17 +5,18 @@ It does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, Protocol
 
 from sortedcontainers import SortedSet
 
-from epochal.errors import StreamNotFound
+from epochal.errors import StreamGone, StreamNotFound
 from epochal.protocol.times import Time
 from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
-from epochal_catalog.domain.leased_entries import LeasedEntries
+from epochal_catalog.domain.kind import Json, Kind, M, Memory, R, Record, Removed, Renewed
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import (
     ChangeRecord,
@@ -23,26 +24,18 @@ from epochal_catalog.domain.records import (
     CounterRecord,
     HorizonRecorded,
     InMemory,
-    Json,
     LeaseRenewed,
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
-    RelayRecord,
-    RelayRemoved,
-    RelayRenewed,
     Reported,
     SegmentRecord,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRecord,
-    SubscriptionRemoved,
-    SubscriptionRenewed,
     readable,
 )
+from epochal_catalog.errors import ReservedName
 
 _MOST_COMPARED = 4096
 """Names that are compared with one that is unknown, to find the same one in another namespace."""
@@ -50,7 +43,6 @@ _NEIGHBOURS = 16
 """Names before it and after it in its namespace that are compared for a likeness, which takes much longer."""
 _NEARLY = 0.8
 _MAX_NAME = 80
-_NOBODY: SortedSet[str] = SortedSet()
 FLOOR = "floor"
 """The counter of the oldest revision that watchers can resume from."""
 
@@ -79,6 +71,29 @@ class StreamEntry:
         return [segment for segment in self.segments.values() if segment.state == "open"]
 
 
+def check_name(namespace: str, name: str) -> None:
+    """Raises `ReservedName` for `$catalog`, in any namespace, and for every other name that begins with `$` (S26)."""
+    if namespace.startswith("$") or name.startswith("$"):
+        raise ReservedName(
+            f"{name} is reserved: names that begin with $ are the catalog's own. $catalog is the stream of its changes;"
+            " GET /v1/streams/$catalog shows it and GET /v1/watch follows it"
+        )
+
+
+class StateSettings(Protocol):
+    """The settings that the state itself reads; each kind reads its own (`runtime.settings`)."""
+
+    @property
+    def lease_ttl(self) -> float:
+        """Seconds that a publisher's lease lasts."""
+        ...
+
+    @property
+    def watch_events(self) -> int:
+        """Changes that are kept for watchers."""
+        ...
+
+
 class CatalogState:
     """All records in memory. After `load`, only `commit` takes records; it must get only what the store has written.
 
@@ -87,13 +102,13 @@ class CatalogState:
     the process.
     """
 
-    def __init__(
-        self, ttl: float, *, subscription_ttl: float = 30.0, relay_ttl: float = 10.0, watch_events: int = 10_000
-    ) -> None:
-        self.leases: Leases[int] = Leases(ttl)
-        self.subscribers: LeasedEntries[SubscriptionRecord, SubscriptionRenewed] = LeasedEntries(subscription_ttl)
-        self.relays: LeasedEntries[RelayRecord, RelayRenewed] = LeasedEntries(relay_ttl)
-        self.history = ChangeHistory(watch_events)
+    def __init__(self, kinds: Iterable[Kind[Any, Any]], settings: StateSettings) -> None:
+        self.kinds: dict[type, Kind[Any, Any]] = {kind.rows.record: kind for kind in kinds}
+        self._memories: dict[Kind[Any, Any], Memory[Any]] = {
+            kind: kind.memory(settings) for kind in self.kinds.values()
+        }
+        self.leases: Leases[int] = Leases(settings.lease_ttl)
+        self.history = ChangeHistory(settings.watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
         self.publishers: SortedSet[str] = SortedSet()
         self.names: SortedSet[str] = SortedSet()
@@ -104,15 +119,20 @@ class CatalogState:
         self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
-        self._sessions: dict[str, dict[str, SessionRecord]] = {}
-        self._writers: dict[str, SortedSet[str]] = {}
-        self._opened: dict[str, dict[str, float]] = {}
-        """Uid -> writer -> when it got its newest session, or when that was loaded, in monotonic seconds."""
-        self._released: dict[str, dict[str, int]] = {}
-        """Uid -> writer -> its newest session, of the writers that were released (E46)."""
         self._counters: dict[str, int] = {}
         self.identity = ""
         """Identifies the database: a copy has the same, a new database always another."""
+
+    def __getitem__(self, kind: Kind[R, M]) -> M:
+        """What is remembered of one kind."""
+        memory: M = self._memories[kind]  # type: ignore[assignment]  # each kind made its own
+        return memory
+
+    def versions(self) -> Iterator[int]:
+        """Numbers of which one rises whenever an answer may differ."""
+        yield self.version
+        for memory in self._memories.values():
+            yield memory.version
 
     def load(self, records: Iterable[StateChange], now: float) -> None:
         """Take over what a restart found on disk; every lease gets one TTL of grace, not verified.
@@ -124,10 +144,8 @@ class CatalogState:
         for record in records:
             if isinstance(record, ChangeRecord) and record.kind == "publisher":
                 live[record.name] = record.object is not None and bool(record.object["live"])
-            if isinstance(record, SubscriptionRecord):
-                self.subscribers.add(record, now, verified=False)
-            elif isinstance(record, RelayRecord):
-                self.relays.add(record, now, verified=False)
+            if isinstance(record, Record) and type(record) in self.kinds:
+                self[self.kinds[type(record)]].load(record, now)
             else:
                 self._take(record, now)
         for token in self._by_token:
@@ -149,12 +167,11 @@ class CatalogState:
         return touched
 
     def sweep(self, now: float, stall: float) -> int:
-        """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Registry.tidy`."""
+        """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Rules.tidy`."""
         lapsed = self.leases.sweep(now, stall)
         self.noticed += [LivenessNoticed(token, False) for token in lapsed]
-        withdrawn = self.subscribers.leases.sweep(now, stall)
-        withdrawn += self.relays.leases.sweep(now, stall)
-        self.version += bool(lapsed or withdrawn)
+        others = [memory.sweep(now, stall) for memory in self._memories.values()]
+        self.version += bool(lapsed or any(others))
         return len(lapsed)
 
     def _take(self, change: StateChange, now: float) -> str | None:
@@ -165,8 +182,6 @@ class CatalogState:
                 self._by_uid[change.uid].segments[change.id] = change
             case HorizonRecorded(segment):
                 self._by_uid[segment.uid].segments[segment.id] = segment
-            case SessionRecord():
-                self._take_session(change, now)
             case CounterRecord():
                 self._counters[change.name] = change.value
             case RegistrationRecord():
@@ -177,22 +192,14 @@ class CatalogState:
                 return self._drop_stream(change.uid)
             case RegistrationRemoved():
                 return self._drop_registration(change)
-            case SessionRemoved():
-                self._drop_session(change)
             case LivenessNoticed():
                 self.noticed = [item for item in self.noticed if item != change]
-            case SubscriptionRecord():
-                self.subscribers.add(change, now, verified=True)
-            case SubscriptionRenewed():
-                self.subscribers.renew(change, now)
-            case SubscriptionRemoved():
-                self.subscribers.remove(change.id)
-            case RelayRecord():
-                self.relays.add(change, now, verified=True)
-            case RelayRenewed():
-                self.relays.renew(change, now)
-            case RelayRemoved():
-                self.relays.remove(change.id)
+            case Renewed(kind, key, report):
+                self[kind].renew(key, report, now)
+            case Removed(kind, record):
+                self[kind].remove(record)
+            case Record() if type(change) in self.kinds:
+                self[self.kinds[type(change)]].put(change, now)
             case ChangeRecord():
                 self.history.add(change)
             case ChangesForgotten():
@@ -210,21 +217,6 @@ class CatalogState:
         self._by_uid[record.uid] = self._streams[entry.qualified] = entry
         self.names.add(entry.qualified)
         return entry.qualified
-
-    def _take_session(self, record: SessionRecord, now: float) -> None:
-        self._sessions.setdefault(record.uid, {})[record.writer] = record
-        self._writers.setdefault(record.uid, SortedSet()).add(record.writer)
-        released = self._released.setdefault(record.uid, {})
-        if record.released is None:
-            self._opened.setdefault(record.uid, {})[record.writer] = now
-            released.pop(record.writer, None)
-        else:
-            released[record.writer] = record.released
-
-    def _drop_session(self, change: SessionRemoved) -> None:
-        for known in (self._sessions, self._opened, self._released):
-            known.get(change.uid, {}).pop(change.writer, None)
-        self._writers[change.uid].discard(change.writer)
 
     def _take_registration(self, record: RegistrationRecord, now: float) -> str:
         before = self.registrations.get(record.publisher)
@@ -252,11 +244,8 @@ class CatalogState:
         entry = self._by_uid.pop(uid)
         del self._streams[entry.qualified]
         self.names.discard(entry.qualified)
-        self._sessions.pop(uid, None)
-        for by_stream in (self._writers, self._opened, self._released):
-            by_stream.pop(uid, None)
-        self.subscribers.remove_stream(uid)
-        self.relays.remove_stream(uid)
+        for memory in self._memories.values():
+            memory.remove_stream(uid)
         return entry.qualified
 
     def _drop_registration(self, change: RegistrationRemoved) -> str | None:
@@ -305,6 +294,17 @@ class CatalogState:
             )
         return entry
 
+    def same_stream(self, namespace: str, name: str, uid: str) -> StreamEntry:
+        """The stream of that name and uid.
+
+        Raises `ReservedName`, `StreamNotFound`, and `StreamGone` when the uid is that of an older stream (S26).
+        """
+        check_name(namespace, name)
+        entry = self.stream(namespace, name)
+        if entry.record.uid != uid:
+            raise StreamGone(f"the stream {entry.qualified} was created again; its uid is now {entry.record.uid}")
+        return entry
+
     def _close_name(self, namespace: str, name: str) -> str:
         """The stream that was probably meant: of this name elsewhere, or of nearly this name here. Empty for none."""
         for qualified in islice(self.names, _MOST_COMPARED):
@@ -332,28 +332,6 @@ class CatalogState:
     def name_of(self, uid: str) -> str:
         """`namespace/name` of a stream that exists."""
         return self._by_uid[uid].qualified
-
-    def session(self, uid: str, writer: str) -> SessionRecord | None:
-        """The newest session of a writer; None when it never opened the stream."""
-        return self._sessions.get(uid, {}).get(writer)
-
-    def sessions(self, uid: str) -> Iterable[SessionRecord]:
-        """The newest session of every writer that ever opened the stream."""
-        return self._sessions.get(uid, {}).values()
-
-    def released(self, uid: str) -> Mapping[str, int]:
-        """Writer -> its newest session, for writers that were released and have not opened since (E46)."""
-        return self._released.get(uid, {})
-
-    def lost_at(self, entry: StreamEntry, writer: str) -> list[str]:
-        """The open segments that hold time for the writer as lost, by reports made since its newest session."""
-        opened = self._opened.get(entry.record.uid, {}).get(writer, float("-inf"))
-        found = ((segment.id, self.report_of(segment)) for segment in entry.open_segments())
-        return [key for key, known in found if known is not None and known[0] >= opened and known[1].lost(writer)]
-
-    def writers(self, uid: str) -> SortedSet[str]:
-        """The ids of all writers that ever had a session of the stream."""
-        return self._writers.get(uid, _NOBODY)
 
     def registration(self, token: int) -> RegistrationRecord | None:
         """The registration of that token, while it is the publisher's newest."""

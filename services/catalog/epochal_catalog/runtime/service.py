@@ -13,9 +13,11 @@ from typing import Any, TypeAlias, TypeVar
 from epochal.catalog_api.answers import Renewal
 from epochal.errors import EpochalError, NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.domain.decisions import Decision, least
+from epochal_catalog.domain.decisions import Decision, Rules, least
+from epochal_catalog.domain.kinds import KINDS, publishers, streams
+from epochal_catalog.domain.kinds.publishers import RenewalDecision, Renewing
+from epochal_catalog.domain.kinds.streams import ExpectedStream
 from epochal_catalog.domain.records import InMemory, StateChange
-from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import CatalogState, StreamEntry
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.runtime.lookups import LookupCache, LookupWaiters
@@ -26,7 +28,7 @@ from epochal_catalog.storage.store import CatalogStore
 
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")
-_Decide = Callable[[Registry], Decision[Any]]
+_Decide = Callable[[Rules], Decision[Any]]
 _Write: TypeAlias = _Decide | Renewing
 _Pending: TypeAlias = tuple[_Write, "asyncio.Future[Any]"]
 
@@ -55,12 +57,7 @@ class Catalog:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.state = CatalogState(
-            settings.lease_ttl,
-            subscription_ttl=settings.subscription_ttl,
-            relay_ttl=settings.relay_ttl,
-            watch_events=settings.watch_events,
-        )
+        self.state = CatalogState(KINDS, settings)
         self.room = LookupWaiters(settings.max_waiters)
         self.watchers = Watchers(self.state.history, settings.max_watchers, settings.watch_queue, telemetry.watcher_cut)
         self.lookups = LookupCache()
@@ -99,8 +96,8 @@ class Catalog:
         """The time by the catalog's clock, in monotonic seconds."""
         return self._clock()
 
-    def _rules(self) -> Registry:
-        return Registry(self.state, least(self._wall()))
+    def _rules(self) -> Rules:
+        return Rules(self.state, least(self._wall()))
 
     def drain(self) -> None:
         """Refuse new writes, refuse waiting lookups with `ShuttingDown`, and end all watches."""
@@ -119,7 +116,7 @@ class Catalog:
                 await task
         await self._store.close()
 
-    async def submit(self, decide: Callable[[Registry], Decision[A]]) -> A:
+    async def submit(self, decide: Callable[[Rules], Decision[A]]) -> A:
         """Decide, write and commit to memory; returns the decision's answer once the changes are on disk.
 
         Raises what `decide` raises, `StoreUnavailable`, `Overloaded`, `ShuttingDown`; nothing has changed then.
@@ -197,7 +194,7 @@ class Catalog:
 
     def _find(self, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry | StreamNotFound | NoPublisher:
         try:
-            entry = self._rules().lookup(namespace, name, expected)
+            entry = streams.lookup(self.state, namespace, name, expected)
         except StreamNotFound as error:
             return error
         if self.state.served(entry):
@@ -237,12 +234,12 @@ class Catalog:
         waits: list[asyncio.Future[Any]] = []
         for renewing, waiting in together.values():
             try:
-                renewals.append(self._rules().renewal(renewing))
+                renewals.append(publishers.renewal(self.state, renewing))
                 waits.append(waiting)
             except Exception as error:
                 _fail([waiting], error)
         if renewals:
-            await self._answer(lambda registry: registry.renew_together(renewals), waits, lambda answers: answers)
+            await self._answer(lambda rules: publishers.renew_together(rules, renewals), waits, lambda answers: answers)
         return len(together)
 
     async def _answer(
@@ -255,7 +252,7 @@ class Catalog:
         except Exception as error:
             _fail(waits, error)
 
-    async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
+    async def _write_one(self, decide: Callable[[Rules], Decision[A]]) -> A:
         decision = decide(self._rules())
         in_memory = [change for change in decision.changes if isinstance(change, InMemory)]
         if len(in_memory) < len(decision.changes):
@@ -324,10 +321,10 @@ class Catalog:
             # decided again when its turn in the queue comes; when it fails, the next sweep tries again
             with suppress(StoreUnavailable, Overloaded, ShuttingDown):
                 if self._store_ok and self._tidy(self._rules()) is not None:
-                    await self.submit(lambda registry: self._tidy(registry) or Decision((), lambda: None))
+                    await self.submit(lambda rules: self._tidy(rules) or Decision((), lambda: None))
 
-    def _tidy(self, registry: Registry) -> Decision[None] | None:
-        return registry.tidy(self.settings.forget_after, self._clock())
+    def _tidy(self, rules: Rules) -> Decision[None] | None:
+        return rules.tidy(self.settings.forget_after, self._clock())
 
 
 def _fail(waits: Sequence["asyncio.Future[Any]"], error: Exception) -> None:

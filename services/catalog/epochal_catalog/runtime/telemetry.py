@@ -1,12 +1,17 @@
 """The catalog's metrics, in a registry of its own."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.protocol.blockers import HolderKind
 from epochal.service.telemetry import ServiceTelemetry
 from epochal_catalog.domain.blockers import held_back
+from epochal_catalog.domain.kind import Memory
+from epochal_catalog.domain.kinds import NOUNS
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
+from epochal_catalog.domain.noun import Noun
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.runtime.lookups import LookupWaiters
 from epochal_catalog.runtime.watchers import Watchers
@@ -32,8 +37,8 @@ class CatalogTelemetry(ServiceTelemetry):
         """Show sizes of the state whenever metrics are read."""
         self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
-        self.gauge("epochal.catalog.subscriptions", "{subscription}", "Live readers", lambda: len(state.subscribers))
-        self.gauge("epochal.catalog.relays", "{relay}", "Relays", lambda: len(state.relays))
+        for noun in NOUNS:
+            self._observe_count(noun, state[noun.kind])
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
         self.gauge("epochal.catalog.waiters", "{lookup}", "Lookups that wait", lambda: len(room))
         self.gauge("epochal.catalog.revision", "{change}", "Number of the newest change", lambda: state.revision)
@@ -61,6 +66,11 @@ class CatalogTelemetry(ServiceTelemetry):
             ("waiting_epochs", "{epoch}", "Complete epochs that wait for the program of the slowest reader"),
         ):
             self._observe_readers(state, counter, unit, what)
+
+    def _observe_count(self, noun: Noun, memory: Memory[Any]) -> None:
+        if noun.gauge:
+            name = f"epochal.catalog.{noun.kind.rows.table}"
+            self.gauge(name, f"{{{noun.kind.name}}}", noun.gauge, lambda: len(memory))
 
     def _observe_readers(self, state: CatalogState, counter: str, unit: str, what: str) -> None:
         def waiting(_options: CallbackOptions) -> Iterable[Observation]:
@@ -102,9 +112,9 @@ def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
 
 def _most_of(state: CatalogState, counter: str) -> Iterable[Observation]:
     """The most of one counter among the live readers of each stream that has any."""
-    subscribers = state.subscribers
+    subscribers = state[SUBSCRIPTIONS]
     for entry in state.streams():
-        live = [key for key in subscribers.of(entry.record.uid) if subscribers.leases.live(key)]
+        live = [key for key in subscribers.of(entry.record.uid) if subscribers.live(key) is not None]
         reports = [report for key in live if (report := subscribers.report(key)) is not None]
         if reports:
             most = max(report.counters.get(counter, 0.0) for report in reports)

@@ -1,9 +1,11 @@
-"""The tables of the database, and its migration to the schema of this release.
+"""The tables of the database, made from the records, and its migration to the schema of this release.
 
 `migrate` runs once, before anything is read, and refuses a database whose schema it does not know.
 """
 
 from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from alembic import command
 from alembic.config import Config
@@ -23,108 +25,70 @@ from sqlalchemy import (
     UniqueConstraint,
     inspect,
 )
+from sqlalchemy.types import TypeEngine
 
+from epochal_catalog.domain.kind import Column as ColumnForm
+from epochal_catalog.domain.kind import Rows
+from epochal_catalog.domain.kinds import KINDS
+from epochal_catalog.domain.records import (
+    CHANGE_ROWS,
+    COUNTER_ROWS,
+    REGISTRATION_ROWS,
+    SEGMENT_ROWS,
+    STREAM_ROWS,
+)
 from epochal_catalog.errors import UnknownSchema
 
 metadata = MetaData()
 
-
-streams = Table(
-    "streams",
-    metadata,
-    Column("uid", Text, primary_key=True),
-    Column("namespace", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("manifest", JSON, nullable=False),
-    Column("created", Text, nullable=False),
-    Column("completed", Text),
-    UniqueConstraint("namespace", "name", name="one_live_stream_a_name"),
+ROWS: tuple[Rows[Any], ...] = (
+    STREAM_ROWS,
+    SEGMENT_ROWS,
+    REGISTRATION_ROWS,
+    *(kind.rows for kind in KINDS),
+    CHANGE_ROWS,
+    COUNTER_ROWS,
 )
+"""In the order of their references: a row comes after those that it refers to."""
 
-segments = Table(
-    "segments",
-    metadata,
-    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
-    Column("id", Text, primary_key=True),
-    Column("lo", Text, nullable=False),
-    Column("hi", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("incarnation", BigInteger, nullable=False),
-    Column("token", BigInteger, nullable=False),
-    Column("lower", JSON(none_as_null=True)),
-    Column("writers", JSON, nullable=False),
-    Column("finishing", Boolean, nullable=False),
-    Column("finishing_number", BigInteger, nullable=False),
-    Column("horizon", JSON(none_as_null=True)),
-    Column("record_number", BigInteger, nullable=False),
-    Column("marks", JSON, nullable=False),
-)
 
-registrations = Table(
-    "registrations",
-    metadata,
-    Column("publisher", Text, primary_key=True),
-    Column("token", BigInteger, nullable=False, unique=True),
-    Column("instance", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("uid", Text, nullable=False),
-    Column("segments", JSON, nullable=False),
-    Column("addresses", JSON, nullable=False),
-    Column("since", Text, nullable=False),
-)
+def table_of(rows: Rows[Any], metadata: MetaData) -> Table:
+    """The table of a record: a column for each field, in their order."""
+    columns = [_column(rows, name, hint) for name, hint in get_type_hints(rows.record).items()]
+    unique = [UniqueConstraint(*names, name=name) for name, names in rows.unique.items()]
+    return Table(rows.table, metadata, *columns, *unique)
 
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
-    Column("writer", Text, primary_key=True),
-    Column("number", BigInteger, nullable=False),
-    Column("first", Boolean, nullable=False),
-    Column("released", BigInteger),
-)
 
-subscriptions = Table(
-    "subscriptions",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("token", BigInteger, nullable=False),
-    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False, index=True),
-    Column("subscriber", Text, nullable=False),
-    Column("since", Text, nullable=False),
-)
+def _column(rows: Rows[Any], name: str, hint: Any) -> Column[Any]:
+    form, optional = rows.columns.get(name, _PLAIN), NoneType in get_args(hint)
+    of_stream = rows.of_stream and name == "uid"
+    return Column(
+        name,
+        _type(hint, form, optional=optional),
+        *([ForeignKey("streams.uid", ondelete="CASCADE")] if of_stream else []),
+        primary_key=name in rows.key,
+        nullable=optional,
+        autoincrement=False,
+        index=True if of_stream and name not in rows.key else None,
+        unique=form.unique or None,
+    )
 
-relays = Table(
-    "relays",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False, index=True),
-    Column("name", Text, nullable=False),
-    Column("addresses", JSON, nullable=False),
-    Column("segments", JSON, nullable=False),
-    Column("upstream", Text, nullable=False),
-    Column("capacity", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("path", JSON, nullable=False),
-    Column("since", Text, nullable=False),
-)
 
-changes = Table(
-    "changes",
-    metadata,
-    Column("revision", BigInteger, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False),
-    Column("op", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("object", JSON(none_as_null=True)),
-)
+def _type(hint: Any, form: ColumnForm, *, optional: bool) -> TypeEngine[Any]:
+    """Text, numbers and flags are columns of these types; every other value is JSON."""
+    [kind] = [item for item in get_args(hint) if item is not NoneType] if optional else [hint]
+    if kind is str or form.digits:
+        return Text()
+    if kind is bool:
+        return Boolean()
+    if kind is int:
+        return Integer() if form.small else BigInteger()
+    return JSON(none_as_null=optional)
 
-counters = Table(
-    "counters",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("value", BigInteger, nullable=False),
-)
+
+_PLAIN = ColumnForm()
+TABLES: dict[type, Table] = {rows.record: table_of(rows, metadata) for rows in ROWS}
+"""The table of each record."""
 
 
 _MIGRATIONS = Path(__file__).parent / "migrations"

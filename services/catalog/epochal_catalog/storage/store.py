@@ -9,21 +9,20 @@ import asyncio
 import os
 import secrets
 import socket
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_origin, get_type_hints
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, create_engine, event, or_, select
-from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DatabaseError, IntegrityError
-from sqlalchemy.pool import StaticPool
 
 from epochal.catalog_api.kinds import fields_of
 from epochal.errors import Superseded
 from epochal.locks import FileLock, LockTaken
 from epochal.service.filesystems import objection
+from epochal_catalog.domain.kind import Record, Removed, Renewed, Rows
 from epochal_catalog.domain.records import (
     ChangeRecord,
     ChangesForgotten,
@@ -33,21 +32,12 @@ from epochal_catalog.domain.records import (
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
-    RelayRecord,
-    RelayRemoved,
-    RelayRenewed,
-    SegmentRecord,
-    SessionRecord,
-    SessionRemoved,
     StateChange,
     StreamRecord,
     StreamRemoved,
-    SubscriptionRecord,
-    SubscriptionRemoved,
-    SubscriptionRenewed,
 )
 from epochal_catalog.errors import DataDirectoryError, StoreFailed, StoreUnavailable
-from epochal_catalog.storage import schema
+from epochal_catalog.storage import schema, sqlite
 from epochal_catalog.storage.schema import migrate
 
 
@@ -91,31 +81,6 @@ class DataDirectory:
 
 
 T = TypeVar("T")
-
-_TABLES: dict[type[Any], Table] = {
-    StreamRecord: schema.streams,
-    SegmentRecord: schema.segments,
-    RegistrationRecord: schema.registrations,
-    SessionRecord: schema.sessions,
-    SubscriptionRecord: schema.subscriptions,
-    RelayRecord: schema.relays,
-    ChangeRecord: schema.changes,
-    CounterRecord: schema.counters,
-}
-"""In the order of their references: a row comes after those that it refers to."""
-
-_RISING = {
-    StreamRecord: ("generation", False),
-    SegmentRecord: ("token", False),
-    RegistrationRecord: ("token", True),
-    SessionRecord: ("number", True),
-    SubscriptionRecord: ("token", False),
-    ChangeRecord: ("revision", True),
-    CounterRecord: ("value", True),
-}
-"""The column that fences each record, and whether it must rise with every write (True) or may stay equal.
-
-A relay owns nothing, so nothing fences it."""
 
 
 class CatalogStore:
@@ -162,17 +127,11 @@ class CatalogStore:
         except IntegrityError:
             raise  # a bug in this program, not a fault of the file
         except DatabaseError as error:
-            kind = StoreUnavailable if _passing(error.orig) else StoreFailed
+            kind = StoreUnavailable if sqlite.rolled_back(error.orig) else StoreFailed
             raise kind(f"the database {self._path} cannot be used now: {error.orig}") from error
 
     def _open(self) -> list[StateChange]:
-        self._engine = create_engine(
-            f"sqlite:///{self._path}",
-            poolclass=StaticPool,
-            connect_args={"timeout": self._busy_timeout, "check_same_thread": False},
-        )
-        event.listen(self._engine, "connect", _prepare)
-        event.listen(self._engine, "begin", _begin_immediate)
+        self._engine = sqlite.open_engine(self._path, self._busy_timeout)
         with self._engine.begin() as connection:
             migrate(connection)
             self.identity = _identify(connection)
@@ -196,142 +155,92 @@ class CatalogStore:
             self._engine = None
 
 
+_COUNTERS = schema.TABLES[CounterRecord]
 _IDENTITY = "identity"
 """The name of the counter that never changes."""
 
 
-def _passing(error: BaseException | None) -> bool:
-    """Whether SQLite is known to have rolled back: busy, locked, read-only, full, or the file could not be opened."""
-    code = getattr(error, "sqlite_errorcode", None)
-    kinds = (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-    )
-    return code is not None and code & 0xFF in kinds
-
-
-def _prepare(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver must not begin transactions by itself: a deferred one that turns into a write fails at once when the
-    # file is busy, whatever the timeout is.
-    connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _read(connection: Connection) -> Iterable[StateChange]:
-    for kind, table in _TABLES.items():
-        order = [table.c.token] if kind is RegistrationRecord else list(table.primary_key.columns)
-        rows = connection.execute(select(table).order_by(*order)).mappings().all()
-        if kind is CounterRecord:
-            rows = [row for row in rows if row["name"] != _IDENTITY]
-        records = [_record(kind, dict(row)) for row in rows]
-        if kind is SegmentRecord:  # by number: in the database, the bounds are text
-            records.sort(key=lambda segment: (segment.uid, segment.lo))
+def _read(connection: Connection) -> Iterable[Record]:
+    for rows in schema.ROWS:
+        table = schema.TABLES[rows.record]
+        found = connection.execute(select(table).order_by(*table.primary_key.columns)).mappings()
+        read = _READERS[rows.record]
+        records = [read({**row}) for row in found]
+        if rows.record is CounterRecord:
+            records = [record for record in records if record.name != _IDENTITY]
+        if rows.order:
+            records.sort(key=attrgetter(*rows.order))
         yield from records
 
 
-def _record(kind: type[Any], row: dict[str, Any]) -> Any:
-    if kind is SegmentRecord:
-        row |= {
-            "lo": int(row["lo"]),
-            "hi": int(row["hi"]),
-            "writers": tuple(row["writers"]),
-            "marks": tuple(row["marks"]),
-        }
-    return kind(**row)
+def _reader(rows: Rows[Any]) -> Callable[[dict[str, Any]], Any]:
+    """What makes a record from a row."""
+    tuples = [name for name, hint in get_type_hints(rows.record).items() if get_origin(hint) is tuple]
+    digits = [name for name, column in rows.columns.items() if column.digits]
+
+    def read(row: dict[str, Any]) -> Any:
+        row |= {name: tuple(row[name]) for name in tuples} | {name: int(row[name]) for name in digits}
+        return rows.record(**row)
+
+    return read
 
 
-def _row(record: Any) -> dict[str, Any]:
-    row = fields_of(record)
-    if isinstance(record, SegmentRecord):
-        row |= {
-            "lo": str(record.lo),
-            "hi": str(record.hi),
-            "writers": list(record.writers),
-            "marks": list(record.marks),
-        }
-    return row
+def _row(rows: Rows[Any], record: Any) -> dict[str, Any]:
+    values = fields_of(record)
+    values.update({name: str(values[name]) for name, column in rows.columns.items() if column.digits})
+    return values
 
 
 def _write_one(connection: Connection, change: StateChange) -> None:
     match change:
-        case LeaseRenewed() | SubscriptionRenewed() | RelayRenewed() | LivenessNoticed():
+        case LeaseRenewed() | Renewed() | LivenessNoticed():
             return  # leases depend on a monotonic clock, which does not survive a restart
-        case SubscriptionRemoved(key):
-            connection.execute(schema.subscriptions.delete().where(schema.subscriptions.c.id == key))
-        case RelayRemoved(key):
-            connection.execute(schema.relays.delete().where(schema.relays.c.id == key))
+        case Removed(kind, record):
+            _delete(connection, kind.rows, record)
         case ChangesForgotten(before):
-            connection.execute(schema.changes.delete().where(schema.changes.c.revision < before))
+            table = schema.TABLES[ChangeRecord]
+            connection.execute(table.delete().where(table.c.revision < before))
         case StreamRemoved(uid):
-            connection.execute(schema.streams.delete().where(schema.streams.c.uid == uid))
+            table = schema.TABLES[StreamRecord]
+            connection.execute(table.delete().where(table.c.uid == uid))
         case RegistrationRemoved(publisher, token):
-            table = schema.registrations
+            table = schema.TABLES[RegistrationRecord]
             connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
-        case SessionRemoved(uid, writer, number):
-            table = schema.sessions
-            mine = and_(table.c.uid == uid, table.c.writer == writer, table.c.number == number)
-            connection.execute(table.delete().where(mine))
         case HorizonRecorded(segment):
             _put(connection, segment)
         case _:
             _put(connection, change)
 
 
+def _delete(connection: Connection, rows: Rows[Any], record: Any) -> None:
+    """Delete a record's row, unless a newer record has replaced it."""
+    table, names = schema.TABLES[rows.record], list(rows.key)
+    if rows.fence is not None:
+        names.append(rows.fence.column)
+    connection.execute(table.delete().where(*(table.c[name] == getattr(record, name) for name in names)))
+
+
 def _put(connection: Connection, record: Any) -> None:
-    kind = type(record)
-    if connection.execute(_PUT[kind], _row(record)).rowcount != 1:
-        name, column = _TABLES[kind].name, _RISING[kind][0]
-        raise Superseded(f"{name} already holds what fences this write off (a newer {column}, or completion)")
+    rows = _ROWS[type(record)]
+    if connection.execute(_PUT[type(record)], _row(rows, record)).rowcount != 1:
+        assert rows.fence is not None, "a row without a fence is always written"
+        raise Superseded(
+            f"{rows.table} already holds what fences this write off (a newer {rows.fence.column}, or completion)"
+        )
 
 
-def _statement(kind: type[Any]) -> Insert:
-    """Inserts a record of this kind, or replaces the one with its key unless its fence forbids that."""
-    table, statement = _TABLES[kind], insert(_TABLES[kind])
-    if kind not in _RISING:
-        return _replacing(table, statement, None)
-    column, strictly = _RISING[kind]
-    new, old = statement.excluded[column], table.c[column]
-    fence = new > old if strictly else new >= old
-    if kind is StreamRecord:  # completion is recorded once, for ever (E7)
-        done = schema.streams.c.completed
-        fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
-    if kind is SessionRecord:  # the same number again only to release it (E46)
-        fence = or_(fence, and_(new == old, statement.excluded.released == new))
-    if kind is SegmentRecord:  # a late record of an incarnation never replaces a newer one (E11)
-        fence = or_(new > old, and_(new == old, statement.excluded.record_number >= table.c.record_number))
-    return _replacing(table, statement, fence)
-
-
-def _replacing(table: Table, statement: Insert, fence: ColumnElement[bool] | None) -> Insert:
-    return statement.on_conflict_do_update(
-        index_elements=list(table.primary_key.columns),
-        set_={each.name: statement.excluded[each.name] for each in table.columns if not each.primary_key},
-        where=fence,
-    )
-
-
-_PUT = {kind: _statement(kind) for kind in _TABLES}
+_ROWS = {rows.record: rows for rows in schema.ROWS}
+_READERS = {rows.record: _reader(rows) for rows in schema.ROWS}
+_PUT = {rows.record: sqlite.put(schema.TABLES[rows.record], rows.fence) for rows in schema.ROWS}
 """Made once, so that SQLAlchemy compiles them once: compiling a statement takes ten times as long as running it."""
 
 
 def _identify(connection: Connection) -> str:
     """The number that identifies the database for ever; a new database gets one here."""
-    statement = insert(schema.counters).values(name=_IDENTITY, value=secrets.randbits(62))
-    connection.execute(statement.on_conflict_do_nothing())
-    number = connection.scalar(select(schema.counters.c.value).where(schema.counters.c.name == _IDENTITY))
+    connection.execute(sqlite.put_once(_COUNTERS), {"name": _IDENTITY, "value": secrets.randbits(62)})
+    number = connection.scalar(select(_COUNTERS.c.value).where(_COUNTERS.c.name == _IDENTITY))
     return f"{number:016x}"
 
 
 def _count_check(connection: Connection) -> None:
-    statement = insert(schema.counters).values(name="checks", value=1)
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["name"], set_={"value": schema.counters.c.value + 1})
-    )
+    connection.execute(sqlite.count(_COUNTERS, _COUNTERS.c.value), {"name": "checks", "value": 1})

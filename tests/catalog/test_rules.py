@@ -5,9 +5,11 @@ import pytest
 from epochal.catalog_api.requests import Addresses, Finishing, Register
 from epochal.errors import ManifestError
 from epochal.resources.manifest import StreamManifest
+from epochal_catalog.domain.decisions import Rules
+from epochal_catalog.domain.kinds import KINDS, publishers, streams
 from epochal_catalog.domain.records import CounterRecord, StreamRecord
-from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.runtime.settings import CatalogSettings
 
 SEGMENTS = ("0", "1")
 
@@ -25,22 +27,22 @@ def manifest(name: str) -> StreamManifest:
 
 @pytest.mark.rule("E7")
 def test_nothing_is_written_after_completion() -> None:
-    state = CatalogState(ttl=10.0)
-    registry = Registry(state)
+    state = CatalogState(KINDS, CatalogSettings())
+    rules = Rules(state)
     asked = Register("p", "i", "demo/a", "u", [*SEGMENTS], Addresses("", "", ""))
-    state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
-    state.commit(registry.register(asked, "now").changes, 0.0)
+    state.commit(streams.apply(rules, manifest("a"), "u", "now").changes, 0.0)
+    state.commit(publishers.register(rules, asked, "now").changes, 0.0)
     for segment in SEGMENTS:
         mark = Finishing("p", 1, 1, 1, True)
-        state.commit(registry.finish("demo", "a", segment, mark, "then").changes, 0.0)
-    cancelled = registry.finish("demo", "a", "0", Finishing("p", 1, 1, 2, False), "later")
+        state.commit(publishers.finish(rules, "demo", "a", segment, mark, "then").changes, 0.0)
+    cancelled = publishers.finish(rules, "demo", "a", "0", Finishing("p", 1, 1, 2, False), "later")
     assert (cancelled.changes, cancelled.answer()) == ((), {"complete": True})
     assert state.stream("demo", "a").record.completed == "then"
 
 
 def test_a_decision_changes_nothing_by_itself() -> None:
-    state = CatalogState(ttl=10.0)
-    decision = Registry(state).apply(manifest("a"), "u", "now")
+    state = CatalogState(KINDS, CatalogSettings())
+    decision = streams.apply(Rules(state), manifest("a"), "u", "now")
     assert state.find("demo", "a") is None
     assert state.commit(decision.changes, 0.0) == {"demo/a"}
     assert state.commit([CounterRecord("revision", 9)], 0.0) == set()
@@ -50,13 +52,13 @@ def test_a_decision_changes_nothing_by_itself() -> None:
 @pytest.mark.rule("E12")
 def test_only_the_very_same_request_repeats_a_registration() -> None:
     """A publisher whose addresses have changed is a new one: clients must not be sent to the old ones."""
-    state = CatalogState(ttl=10.0)
-    registry = Registry(state)
-    state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
+    state = CatalogState(KINDS, CatalogSettings())
+    rules = Rules(state)
+    state.commit(streams.apply(rules, manifest("a"), "u", "now").changes, 0.0)
 
     def register(port: int, segments: tuple[str, ...] = SEGMENTS, instance: str = "i") -> int:
         where = Addresses(f"tcp://h:{port}", f"tcp://h:{port + 1}", f"tcp://h:{port + 2}")
-        decision = registry.register(Register("p", instance, "demo/a", "u", [*segments], where), "now")
+        decision = publishers.register(rules, Register("p", instance, "demo/a", "u", [*segments], where), "now")
         state.commit(decision.changes, 0.0)
         assert state.registrations["p"].addresses == where.to_json()
         return decision.answer().token
@@ -74,11 +76,11 @@ def test_what_can_never_run_is_refused_when_new_and_stays_where_an_earlier_versi
     document = manifest("a").to_document()
     document["spec"]["history"] = {"storage": {"size": "1Gi"}, "retention": {"bytes": "2Gi"}}
     never = StreamManifest.from_document(document)
-    state = CatalogState(ttl=10.0)
+    state = CatalogState(KINDS, CatalogSettings())
     with pytest.raises(ManifestError, match="more than the volume has"):
-        Registry(state).apply(never, "u", "now")
+        streams.apply(Rules(state), never, "u", "now")
     state.commit([StreamRecord("u", "demo", "a", 1, never.to_document(), "then")], 0.0)
-    assert Registry(state).apply(never, "u2", "now").changes == ()
+    assert streams.apply(Rules(state), never, "u2", "now").changes == ()
     document["metadata"]["labels"] = {"team": "x"}
     with pytest.raises(ManifestError, match="more than the volume has"):
-        Registry(state).apply(StreamManifest.from_document(document), "u", "now")
+        streams.apply(Rules(state), StreamManifest.from_document(document), "u", "now")

@@ -1,0 +1,198 @@
+"""Subscriptions: each reader of a stream counts separately, and as long as its lease lasts (S29-S31).
+
+Nothing that is published depends on them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from epochal.catalog_api.answers import SubscriptionInfo, SubscriptionLease
+from epochal.catalog_api.requests import RenewSubscription, Subscribe
+from epochal.errors import Problem, StreamError, TimeShapeError
+from epochal.protocol.times import to_json
+from epochal.service.errors import InvalidRequest, UnknownSubscription
+from epochal.service.operations import Operation
+from epochal_catalog.domain.decisions import Decision, Rules
+from epochal_catalog.domain.kind import Event, Fence, Json, Kind, Names, Record, Renewed, Rows
+from epochal_catalog.domain.leased_entries import LeasedEntries, entries
+from epochal_catalog.domain.noun import STREAM, TOKEN, Call, Noun, Page, Shown, Write, lists
+from epochal_catalog.domain.state import CatalogState
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRecord(Record):
+    """A reader of a stream, one record for each subscription (S31); a client that knows `token` owns it (S29)."""
+
+    id: str
+    token: int
+    uid: str
+    subscriber: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionReport:
+    """What a reader said with its last renewal: its frontier, None when not known, and its counters."""
+
+    lower: list[Json] | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
+
+
+def _event(record: SubscriptionRecord, names: Names) -> Event:
+    """Never shows the token: only the owner may know it (S29)."""
+    return record.id, {
+        "id": record.id,
+        "stream": names(record.uid),
+        "uid": record.uid,
+        "subscriber": record.subscriber,
+        "since": record.since,
+    }
+
+
+SUBSCRIPTIONS: Kind[SubscriptionRecord, LeasedEntries[SubscriptionRecord, SubscriptionReport]] = Kind(
+    "subscription",
+    Rows(SubscriptionRecord, "subscriptions", key=("id",), fence=Fence("token"), of_stream=True),
+    memory=entries("subscriptions", ttl="subscription_ttl", limit="max_subscriptions"),
+    event=_event,
+)
+
+
+class NotOwner(StreamError):
+    """Only the owner of a subscription, who has its token, can renew or withdraw it (S29)."""
+
+    code = "not_owner"
+
+
+def subscribe(rules: Rules, call: Call[Subscribe]) -> Decision[SubscriptionLease]:
+    """Add a subscription, even when the same reader has others already (S31).
+
+    Raises `StreamNotFound`, `StreamGone` when the `uid` is of an older stream, `Overloaded` above the limit.
+    """
+    state, asked = rules.state, call.body
+    state.same_stream(*call.stream, asked.uid)
+    state[SUBSCRIPTIONS].check_room()
+    record = SubscriptionRecord(call.fresh_id, call.fresh_token, asked.uid, asked.subscriber, call.at)
+    answer = SubscriptionLease(record.id, record.token, state[SUBSCRIPTIONS].leases.ttl)
+    return rules.write(lambda: answer, record)
+
+
+def renew(rules: Rules, call: Call[RenewSubscription]) -> Decision[dict[str, Json]]:
+    """Renew a subscription, with its reader's report; nothing of this is stored.
+
+    Raises `UnknownSubscription`, `NotOwner`, `InvalidRequest` for a frontier of another shape.
+    """
+    state, asked = rules.state, call.body
+    record = _owned(state, call.path["subscription"], asked.token)
+    entry = state.by_uid(record.uid)
+    assert entry is not None, "a stream takes its subscriptions along"
+    lower = asked.lower
+    if lower is not None:
+        shape = entry.manifest.spec.time.shape
+        try:
+            lower = [to_json(shape.from_json(time)) for time in lower]
+        except TimeShapeError as error:
+            problem = Problem("lower", str(error), f"the stream's time shape is {shape}")
+            raise InvalidRequest("the reported frontier has a time of another shape", [problem]) from None
+    report = SubscriptionReport(lower, asked.counters)
+    return Decision((Renewed(SUBSCRIPTIONS, record.id, report),), _ttl(state))
+
+
+def withdraw(rules: Rules, call: Call[None]) -> Decision[None]:
+    """End a subscription; only its owner may (S29). Raises `UnknownSubscription`, `NotOwner`."""
+    record = _owned(rules.state, call.path["subscription"], call.query["token"])
+    return rules.write(lambda: None, SUBSCRIPTIONS.removed(record))
+
+
+def _ttl(state: CatalogState) -> Callable[[], dict[str, Json]]:
+    return lambda: {"ttl": state[SUBSCRIPTIONS].leases.ttl}
+
+
+def _owned(state: CatalogState, key: str, token: int) -> SubscriptionRecord:
+    record = state[SUBSCRIPTIONS].live(key)
+    if record is None:
+        raise UnknownSubscription(
+            f"there is no subscription {key!r}: it was withdrawn, its lease lapsed, or its stream was deleted;"
+            " subscribe again"
+        )
+    if record.token != token:
+        raise NotOwner(f"the subscription {key} is another's: {token} is not the token that its owner was given")
+    return record
+
+
+def view(state: CatalogState, record: SubscriptionRecord) -> SubscriptionInfo:
+    """A subscription with its last report, without its token, which only the owner may know (S29)."""
+    report = state[SUBSCRIPTIONS].report(record.id) or SubscriptionReport()
+    return SubscriptionInfo(
+        record.id,
+        state.name_of(record.uid),
+        record.uid,
+        record.subscriber,
+        record.since,
+        verified=state[SUBSCRIPTIONS].verified(record.id),
+        lower=None if report.lower is None else tuple(report.lower),
+        counters=report.counters,
+    )
+
+
+class SubscriptionRenewed(Shown):
+    """The subscription lasts another `ttl` seconds."""
+
+    ttl: float
+
+
+class Subscriptions(Page):
+    """Live subscriptions, by id."""
+
+    items: list[SubscriptionInfo]
+
+
+_PATH = "/v1/subscriptions/{subscription}"
+_LIST, _LIST_OF_STREAM = lists(
+    SUBSCRIPTIONS, Subscriptions, view, ("List all live subscriptions", "List the live subscriptions to a stream")
+)
+
+NOUN = Noun(
+    SUBSCRIPTIONS,
+    routes=(
+        Write(
+            Operation(
+                "subscribe",
+                "POST",
+                STREAM + "/subscriptions",
+                "Make a reader known; each call is one subscription",
+                {201: SubscriptionLease},
+                body=Subscribe,
+                errors=(404, 409, 410, 422, 503),
+            ),
+            subscribe,
+        ),
+        _LIST_OF_STREAM,
+        _LIST,
+        Write(
+            Operation(
+                "renew_subscription",
+                "PUT",
+                _PATH,
+                "Renew a subscription and report",
+                {200: SubscriptionRenewed},
+                body=RenewSubscription,
+                errors=(404, 409, 422, 503),
+            ),
+            renew,
+        ),
+        Write(
+            Operation(
+                "unsubscribe",
+                "DELETE",
+                _PATH,
+                "Withdraw a subscription",
+                {204: None},
+                parameters=TOKEN,
+                errors=(404, 409, 422, 503),
+            ),
+            withdraw,
+        ),
+    ),
+    errors={UnknownSubscription: 404, NotOwner: 409},
+    gauge="Live readers",
+)
