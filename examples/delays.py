@@ -13,11 +13,12 @@ import epochal
 async def publish() -> int:
     async with epochal.connect() as client, client.writer("demo/delays", writer_id="w1") as writer:
         (first,) = writer.held  # 0 in a new stream; later the hour after those of the last run
-        for hour in range(first, first + 3):
+        hours = range(first, first + 3)
+        for hour in hours:
             with suppress(epochal.EpochAbortedError):  # an earlier run failed in this hour
                 await writer.append(hour, [{"delay": 7}, {"delay": -2}], key=b"JFK")
             await writer.advance(hour + 1)  # nothing more at `hour`: it is complete
-        return first + 2
+        return hours[-1]
 
 
 async def follow(last: int) -> None:

@@ -26,7 +26,7 @@ class MarkRecord(Record):
 
 
 def test_the_columns_of_a_table_follow_from_the_fields_of_its_record() -> None:
-    columns = {"place": Column(digits=True), "names": Column(default="[]"), "sealed": Column(unique=True)}
+    columns = {"place": Column(digits=True), "sealed": Column(unique=True)}
     rows = Rows(MarkRecord, "marks", key=("uid", "number"), of_stream=True, columns=columns)
     metadata = MetaData()
     schema.TABLES[schema.ROWS[0].record].to_metadata(metadata)
@@ -38,7 +38,7 @@ def test_the_columns_of_a_table_follow_from_the_fields_of_its_record() -> None:
         "place TEXT NOT NULL",
         "sealed BOOLEAN NOT NULL",
         "times JSON",
-        "names JSON DEFAULT '[]' NOT NULL",
+        "names JSON NOT NULL",
         "note TEXT",
         "PRIMARY KEY (uid, number)",
         "FOREIGN KEY(uid) REFERENCES streams (uid) ON DELETE CASCADE",

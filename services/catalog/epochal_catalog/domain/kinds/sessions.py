@@ -15,7 +15,7 @@ from epochal.errors import StreamComplete, StreamError, WriterFenced
 from epochal.protocol.blockers import HolderKind
 from epochal.service.operations import Operation, Parameter
 from epochal_catalog.domain.decisions import Decision, Rules, following
-from epochal_catalog.domain.kind import Column, Event, Fence, Json, Kind, Memory, Names, Record, Rows
+from epochal_catalog.domain.kind import Event, Fence, Json, Kind, Memory, Names, Record, Rows
 from epochal_catalog.domain.noun import COUNT, PAGE, STREAM, Call, Items, Listing, Noun, Page, Shown, Write
 from epochal_catalog.domain.pages import PageRequest, after
 from epochal_catalog.domain.state import CatalogState, StreamEntry, check_name
