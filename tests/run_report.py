@@ -21,6 +21,7 @@ PROVEN = (
     "tests/protocol/epochs/test_simulated_readers.py",
     "tests/protocol/test_simulation.py",
     "tests/protocol/test_simulation_oracle.py",
+    "tests/protocol/test_simulation_transitions.py",
 )
 """Simulation and search, under a virtual clock: whatever fails here is a fault, also if it does not fail again."""
 
