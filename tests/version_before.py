@@ -6,12 +6,8 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-COMMIT = "HEAD"
-"""The version before: the release that users upgrade from. It changes once a release is made.
-
-0.1.0 is the first one. Until it is made, the last commit takes its place: the tests then try that the present tree
-works beside it.
-"""
+COMMIT = "0f049544ecd2981fdff3226eb1f6f7b4946a148e"
+"""0.1.0, the first release: what users upgrade from. It changes once the next one is made."""
 _ROOT = Path(__file__).parents[1]
 
 
