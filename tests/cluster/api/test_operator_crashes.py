@@ -14,7 +14,9 @@ from tests.patience import PATIENCE
 from epochal.kube.api import ApiError
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
-QUICK = {"resync": 1}
+QUICK = {"resync": 1, "lease_duration": 120}
+"""An operator that is started again has the name of the one that was killed, and waits for no lease; and one whose API
+server has no processor for some seconds does not end, for which these tests would wait in vain."""
 MOST = 40
 """More writes than one story has; the last one that did not kill ends it."""
 MOST_STEPS = 30
