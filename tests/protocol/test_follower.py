@@ -580,6 +580,23 @@ def test_retention_that_overtakes_what_was_asked_for_ends_it_else_there_is_a_gap
         assert told[2].gap
 
 
+@pytest.mark.rule("E17", "F8")
+def test_a_join_for_other_topics_goes_on_after_the_last_event_while_what_is_left_of_a_gap_is_requested():
+    """Not from the beginning: events that come twice in one incarnation look like those that a crash has lost."""
+    alone = Alone(m.Position(1, 2), continuing=True, pushes=False, topics=TopicFilter([b"a"]))
+    alone.welcome()
+    since = alone.open(2)
+    alone.answer(m.Chunk(since.request, 1, True), data(3))
+    alone.follower.tick(FollowerSettings().poll)
+    since = alone.request()
+    assert since.position == m.Position(1, 3)
+    alone.answer(m.Truncated(since.request, m.Position(1, 7), (0,)))
+    assert alone.request().position is None
+    alone.follower.want(TopicFilter([b"b"]), 1.0, widens=True)
+    alone.welcome()
+    assert alone.request().position == m.Position(1, 3)
+
+
 # ---- silence: Q11, Q12 ----
 
 

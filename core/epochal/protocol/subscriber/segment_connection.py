@@ -188,7 +188,9 @@ class SegmentConnection:
         self.request += 1
         topics = as_prefixes(self.upstream.joined) if self.terms.filters_history else None
         self.answer = Pull(position, reason, filtered=topics is not None)
-        self.progress.last = self.answer.last
+        if position is not None:
+            self.progress.last = position.seq
+        # Else the answer says where it begins. Until then a join that comes between goes on after the last event.
         since = m.Since(self.request, self.segment, position, self._credit, wanted, topics)
         self._effects.append(Request(since))
 
