@@ -1,8 +1,8 @@
 """What is wrong with a stream, by what its publishers report to the catalog: values in, words out.
 
 `top`, `doctor`, `describe`, `report` and `release` of the command line and the operator's conditions say it from here,
-so that they agree. Separate from the catalog's interface, which has the facts: what counts as long, and what to do
-about it, is decided here.
+so that they agree. The catalog's interface has the facts. What counts as long, and what to do about it, is decided
+here.
 """
 
 import os
@@ -201,7 +201,7 @@ def _judge_holder(stream: StreamInfo, held: HeldBack) -> StreamVerdict | None:
 
 
 def _open_epochs(stream: StreamInfo) -> int:
-    """Epochs with records that are not complete; publishers of earlier versions do not count them."""
+    """Epochs with records that are not complete."""
     return sum(int(_number(segment.counters.get("open_epochs"))) for segment in stream.segments)
 
 

@@ -1,6 +1,6 @@
 """How a command reaches the catalog: with a typed client, with whole objects, or as a publisher or subscriber.
 
-Separate from the options because a wait for publishers opens a catalog too, and takes no options.
+It takes no options: a wait for publishers opens a catalog too.
 """
 
 from collections.abc import AsyncIterator, Callable

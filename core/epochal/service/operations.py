@@ -1,6 +1,6 @@
 """The HTTP operations of a service as values: what each takes, answers and refuses.
 
-Separate from the document that is made from them because rules declare their operations without any HTTP library.
+Rules declare their operations with these, without any HTTP library; the OpenAPI document is made from them.
 """
 
 from collections.abc import Mapping

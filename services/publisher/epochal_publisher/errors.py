@@ -1,6 +1,6 @@
 """Errors that only a publisher raises while it serves its history over HTTP; all others are in `epochal.errors`.
 
-Separate from the routes because code that reads history or checks targets raises them too, and knows no status codes.
+Code that reads history or checks targets raises them too; only the routes know their status codes.
 
 EpochalError
 ├── UsageError

@@ -1,7 +1,7 @@
 """One answer to `since` as it comes in: it opens once, at the requested position, and only a filter leaves holes.
 
-Separate from `pull_answers` because this is judged from the answer alone, whatever the follower does with it or is
-pushed meanwhile.
+What is judged here needs the answer alone. `pull_answers` has what the follower does with it, and what is pushed
+meanwhile.
 
 Sources: rules E10, E14, E16; F10; docs/protocol.md (History).
 """

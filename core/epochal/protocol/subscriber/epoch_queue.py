@@ -1,7 +1,7 @@
 """Epochs from their first batch until the application has them, and the events that are reported one by one.
 
-Separate from the machine because that decides which epochs are complete or aborted; here they only wait, in order, and
-a cursor can be taken at any moment meanwhile.
+`SubscriberMachine` decides which epochs are complete or aborted. Here they only wait, in order, and a cursor can be
+taken at any moment meanwhile.
 
 Sources: rules S18; E16, E17; F8.
 """

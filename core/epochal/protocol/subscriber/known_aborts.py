@@ -1,7 +1,7 @@
 """Aborted times: those that segments have reported, those that the application does not know of yet, and lost memories.
 
-Separate from the machine because aborts come from many places (segments, cursors, gaps, lost memories) and are asked
-about in as many. Sources: rules E10, E11, E16-E18.
+Aborts come from segments, cursors, gaps and lost memories; whether a time is aborted is asked for each of its batches.
+Sources: rules E10, E11, E16-E18.
 """
 
 from collections.abc import Iterable

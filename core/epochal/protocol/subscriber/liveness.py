@@ -1,6 +1,6 @@
 """When a follower last heard of its publisher, and how long it may still wait.
 
-Separate from the follower because it is the only part that compares times. Sources: rules Q11, S19; docs/protocol.md.
+The only part of a follower that compares moments in time. Sources: rules Q11, S19; docs/protocol.md.
 """
 
 from epochal.protocol.subscriber.follower_states import FollowerState

@@ -1,6 +1,6 @@
 """What the publisher's `Welcome` says: who answers, which events it has, and what it can leave out.
 
-Separate from the follower because a welcome is judged by what earlier ones said, whatever the follower does with it.
+A `Welcome` is judged by what earlier ones on the same connection said, whatever the follower does with it.
 
 Sources: rules E12, F13, F16; docs/protocol.md (Relays).
 """

@@ -1,7 +1,7 @@
 """Which epochs this subscriber has seen from their beginning, in all segments, and so may deliver or call complete.
 
-Separate from the machine because the answer outlives joins: an epoch that was seen whole stays so, whatever gap comes
-or whatever topics are wanted later. Sources: rules E15, E18, E20.
+The answer outlives joins: an epoch that was seen whole stays so, whatever gap comes or whatever topics are wanted
+later. Sources: rules E15, E18, E20.
 """
 
 from collections import deque

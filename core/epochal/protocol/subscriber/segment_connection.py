@@ -1,7 +1,7 @@
 """The state of a follower, and all that it sends: hellos, steps of the filter, pulls, and subscriptions.
 
-Separate from what judges the answers (`join_answers`, `change_answers`, `pull_answers`), because each of these can make
-a follower join again, pull or go live.
+The modules that judge answers (`join_answers`, `change_answers`, `pull_answers`) call it: each of them can make a
+follower join again, pull or go live.
 
 Sources: rules E26, F8, Q12; docs/protocol.md (Joining a segment, History).
 """

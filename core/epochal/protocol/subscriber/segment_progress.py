@@ -1,6 +1,6 @@
 """How far a follower has come in its segment, and what it reports to the subscriber: one queue without holes.
 
-Separate from the connection because that can fail and be joined again at any place of this queue.
+The connection can fail, and be joined again, at any place of this queue.
 
 Sources: rules Q10, E14, E17; F7, F10.
 """

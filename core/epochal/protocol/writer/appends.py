@@ -1,6 +1,6 @@
 """The appends of one session: which may be made, their numbers, and what the segments answer.
 
-Separate from the machine, which moves all segments together: an append concerns one segment, and is the hot path.
+An append concerns one segment, and is the hot path; what moves all segments together is in `machine`.
 
 Sources: rules S35; E2, E5, E6, E10, E49, E50.
 """
