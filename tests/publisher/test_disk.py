@@ -419,11 +419,14 @@ def test_the_first_position_that_can_be_had_moves_with_retention(start, wires, t
     stream, publisher = start({"data": tmp_path}, history=kept)
     writer = wires.writer(publisher, stream)
     writer.open()
-    for number in range(60):
+    # It ends as a file is removed. Elsewhere a full file may wait for the next commit, or for the sweep every 10 s.
+    first = 0
+    for number in itertools.count():
         writer.append(number, *[KILOBYTE] * 15)
         writer.advance(number + 1)
-    first = int(publisher.metric("log_first", "0"))
-    assert first > 0
+        before, first = first, int(publisher.metric("log_first", "0"))
+        if first > before > 0:
+            break
     status, body = publisher.get("/v1/segments/0/events?since=start&limit=1")
     assert (status, f'"position":[1,{first - 1}]' in body) == (200, True)
     opening, *_ = wires.subscriber(publisher, stream).since(None)
@@ -432,7 +435,7 @@ def test_the_first_position_that_can_be_had_moves_with_retention(start, wires, t
     gone = wires.subscriber(publisher, stream).since(opening.position._replace(seq=opening.position.seq - 1))[0]
     assert (type(gone), gone.first_available) == (m.Truncated, m.Position(1, first - 1))
     assert publisher.metric("since_truncated_total", "0") == 1
-    assert publisher.metric("commit_duration_seconds_count") >= 60
+    assert publisher.metric("commit_duration_seconds_count") >= number
 
 
 @pytest.mark.rule("E20", "Q3")

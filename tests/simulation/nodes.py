@@ -246,6 +246,11 @@ class Node:
         return self._committing is None and not self.stalled
 
     @property
+    def forgets(self) -> bool:
+        """Whether its history may be dropped, for its age or its size."""
+        return self.scenario.forgets if self._disk is None else self._disk.keeps < inf
+
+    @property
     def stalled(self) -> bool:
         """Whether the loop does not run."""
         return bool(self._stalled_until)

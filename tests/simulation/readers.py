@@ -163,7 +163,7 @@ class Life:
             self._writes("join", since="cursor", n=memory.saves)
         else:
             # Where history is dropped, what is there begins anywhere.
-            since = "start" if memory.start and not self.scenario.forgets else None
+            since = "start" if memory.start and not any(node.forgets for node in self.nodes.values()) else None
             times = memory.wanted or [self.scenario.time_shape.bottom]
             self._writes("join", since=since, times=times)
             self._writes_always()
@@ -286,7 +286,7 @@ class Life:
         if began.gap:
             self._judge_gap(segment, before, began.incarnation)
             self.world.count("gaps")
-            if self.scenario.forgets:
+            if self.nodes[segment].forgets:
                 self._writes("truncated")
             self.gaps.append(segment)
             self.memory.torn |= self._under_way()

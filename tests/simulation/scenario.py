@@ -113,7 +113,7 @@ class Scenario:
 
     @property
     def forgets(self) -> bool:
-        """Whether publishers drop history that is too old, or too much."""
+        """Whether publishers without a disk drop history that is too old, or too much."""
         return self.retention_bytes < 1 << 30 or self.retention_age < 3600
 
     @property
