@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -235,7 +236,7 @@ def _flush() -> None:
     ours = sdk.current()
     if ours is not None:
         ours.flush()
-    sdk.flush_others(sdk.TIMEOUT)
+    sdk.flush_others(sdk.send_patience(os.environ))
 
 
 # ---- tasks ----

@@ -14,7 +14,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.sidecar.conftest import Process
-from tests.tracing.receiver import Received, attributes, receiving
+from tests.tracing.receiver import Received, attributes, receiving, silent
 
 import epochal
 from epochal.otel.span_processor import REST
@@ -69,6 +69,7 @@ async def test_the_spans_of_three_batches_with_retries(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30")  # this process, which receives, may get no processor
     stream = declare(segments=1)
     send, forward = f"send {stream}", f"forward {stream}"
     async with receiving() as received, contextlib.AsyncExitStack() as stack:
@@ -127,47 +128,17 @@ def trees(received: Received) -> list[tuple[str, list[tuple[str, int | None, str
     return found
 
 
-@contextlib.asynccontextmanager
-async def silent(answer_after: float | None) -> AsyncIterator[tuple[str, list[float]]]:
-    """A collector that answers after so many seconds, or never; and when it was asked."""
-    asked: list[float] = []
-    over = asyncio.Event()
-    serving: set[asyncio.Task[None] | None] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.add(asyncio.current_task())
-        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                size = next(
-                    int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
-                )
-                await reader.readexactly(size)
-                asked.append(asyncio.get_running_loop().time())
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(answer_after):
-                        await over.wait()
-                if over.is_set():
-                    return
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
-    finally:
-        over.set()
-        server.close()
-        for task in serving - {None}:
-            assert task is not None
-            task.cancel()
-            await asyncio.wait([task])
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("collector", ["away", "black hole", "slow"])
 async def test_a_job_goes_on_whatever_becomes_of_its_spans(
-    collector: str, catalog: str, declare: Callable[..., str], tmp_path: Path
+    collector: str,
+    catalog: str,
+    declare: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if collector == "slow":
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30")
     stream = declare(segments=1)
     async with silent(0.5 if collector == "slow" else None) as (url, asked):
         endpoint = f"http://127.0.0.1:{free_port()}" if collector == "away" else url

@@ -81,3 +81,39 @@ async def receiving() -> AsyncIterator[Received]:
             for task in taking:
                 task.cancel()
             await asyncio.gather(*taking, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def silent(answer_after: float | None) -> AsyncIterator[tuple[str, list[float]]]:
+    """A collector that answers after so many seconds, or never; and when it was asked."""
+    asked: list[float] = []
+    over = asyncio.Event()
+    serving: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.current_task())
+        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = next(
+                    int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+                )
+                await reader.readexactly(size)
+                asked.append(asyncio.get_running_loop().time())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(answer_after):
+                        await over.wait()
+                if over.is_set():
+                    return
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+    finally:
+        over.set()
+        server.close()
+        for task in serving - {None}:
+            assert task is not None
+            task.cancel()
+            await asyncio.wait([task])

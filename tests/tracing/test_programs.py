@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.patience import PATIENCE
-from tests.tracing.receiver import receiving
+from tests.tracing.receiver import receiving, silent
 
 from epochal.local.child import console_script
 
@@ -91,30 +90,23 @@ async def test_a_task_that_has_ended_has_sent_its_span(fresh: bool):
     assert len({span.span_id for span in sent}) == 6
 
 
-@contextlib.asynccontextmanager
-async def black_hole() -> AsyncIterator[tuple[str, list[None]]]:
-    """A collector that takes connections and never answers; with one entry for each connection."""
-    over, taken = asyncio.Event(), list[None]()
-
-    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        taken.append(None)
-        await over.wait()
-        writer.close()
-
-    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", taken
-    finally:
-        over.set()
-        server.close()
-
-
 async def test_a_collector_that_never_answers_costs_a_worker_one_flush_and_not_each_task():
-    async with black_hole() as (url, taken):
+    async with silent(None) as (url, asked):
         status, out, err = await run(
             sys.executable, "-c", TASKS.replace("FRESH", "False"), OTEL_EXPORTER_OTLP_ENDPOINT=url
         )
     assert status == 0
     assert len(out.split()) == 6
-    assert len(taken) == 1, "one waited for a flush, and after it nothing is tried"
+    assert len(asked) == 1, "one waited for a flush, and after it nothing is tried"
     assert err.count("traces and metrics are not sent") == 1
+
+
+async def test_a_task_waits_for_a_slow_collector_as_long_as_the_environment_says():
+    """Longer than the 2 s that are usual."""
+    one = TASKS.replace("FRESH", "True").replace("range(6)", "range(1)")
+    async with silent(2.5) as (url, asked):
+        status, _, err = await run(
+            sys.executable, "-c", one, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_EXPORTER_OTLP_TIMEOUT="60"
+        )
+    assert (status, err) == (0, "")
+    assert len(asked) >= 1

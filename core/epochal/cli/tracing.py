@@ -20,7 +20,8 @@ SERVICE = "epochal-cli"
 def telemetry(service: str = SERVICE) -> Iterator[None]:
     """Send the spans and metrics of what is done in the block, where OTEL_EXPORTER_OTLP_ENDPOINT names a collector.
 
-    At the end this waits for the collector, 2 seconds at most. Raises `ConfigError` for variables that cannot be used.
+    At the end this waits for the collector, for OTEL_EXPORTER_OTLP_TIMEOUT or 2 seconds at most. Raises `ConfigError`
+    for variables that cannot be used.
     """
     sdk.start(service, quick=True)
     try:

@@ -106,7 +106,7 @@ def _is_url(text: str) -> bool:
 
 
 TIMEOUT = 2.0
-"""Seconds for one send of a process that must end a task, the exporter's own retries included."""
+"""Seconds that the end of a task or process waits for a send, its retries included, unless its user sets others."""
 
 _current: "Sdk | None" = None
 _tried = 0
@@ -114,7 +114,10 @@ _tried = 0
 
 
 class Sdk:
-    """The providers that we have set in this process, and their sender. None: the program's own one, or not wanted."""
+    """The providers that we have set in this process, and their sender. None: the program's own one, or not wanted.
+
+    `patience`: seconds for which `flush` waits.
+    """
 
     def __init__(
         self,
@@ -123,25 +126,27 @@ class Sdk:
         sender: "Sender | None",
         *,
         takes_finished: bool = False,
+        patience: float = TIMEOUT,
     ) -> None:
         self.tracers = tracers
         self.meters = meters
         self.sender = sender
         self.takes_finished = takes_finished
+        self.patience = patience
 
     @property
     def dropped(self) -> int:
         """Spans that were never sent."""
         return 0 if self.sender is None else self.sender.dropped
 
-    def flush(self, limit: float = TIMEOUT) -> bool:
-        """Send what has ended, waiting at most `limit` seconds; returns whether all is sent. Raises nothing."""
-        return True if self.sender is None else self.sender.flush(limit)
+    def flush(self) -> bool:
+        """Send what has ended, waiting at most `patience` seconds; returns whether all is sent. Raises nothing."""
+        return True if self.sender is None else self.sender.flush(self.patience)
 
     def close(self) -> None:
         """Flush and send nothing more."""
         if self.sender is not None:
-            self.sender.shutdown()
+            self.sender.shutdown(self.patience)
 
 
 def start(
@@ -227,7 +232,8 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
     described = resource(service)
     traces = exports.traces if _unset(trace_api.get_tracer_provider()) else None
     pushed = exports.metrics if metrics and _unset(metrics_api.get_meter_provider()) else None
-    collector = Collector(traces, pushed, TIMEOUT if quick else None, described)
+    patience = send_patience(environ)
+    collector = Collector(traces, pushed, patience if quick else None, described)
     sender = Sender(collector, limits(environ))
     tracers = meters = None
     if traces is not None:
@@ -239,7 +245,15 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
         metrics_api.set_meter_provider(meters)
         _count_dropped(meters, sender)
         sender.begin()
-    return Sdk(tracers, meters, sender, takes_finished=collector.takes_finished)
+    return Sdk(tracers, meters, sender, takes_finished=collector.takes_finished, patience=patience)
+
+
+def send_patience(environ: Mapping[str, str]) -> float:
+    """Seconds that the end of a task or process waits for a send: OTEL_EXPORTER_OTLP_TIMEOUT, where it is set.
+
+    Where the signals have different ones, the longest.
+    """
+    return max(_number(environ, _named(signal, "TIMEOUT", environ)[0], TIMEOUT) for signal in _SIGNALS)
 
 
 def _unset(provider: Any) -> bool:

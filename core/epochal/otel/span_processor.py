@@ -122,10 +122,10 @@ class Sender(SpanProcessor):
         """As `flush`."""
         return self.flush(timeout_millis / 1000)
 
-    def shutdown(self) -> None:
-        """Flush, and send nothing more."""
+    def shutdown(self, limit: float = FLUSH) -> None:
+        """Flush for at most `limit` seconds, and send nothing more."""
         self._here()
-        self.flush()
+        self.flush(limit)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
