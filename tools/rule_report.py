@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 Results = Mapping[str, Mapping[str, Sequence[str]]]
 """Rule id -> `passed` and `failed` -> the tests, as tests/conftest.py writes it."""
@@ -30,7 +31,16 @@ Caught = Mapping[str, Sequence[Sequence[str]]]
 PROVEN = ("Q", "E")
 """The letters of the rules that need a mutant."""
 
-_ROW = re.compile(r"^\| *(?P<id>[A-Z]\d+) *\|.*\| *(?P<status>\w+) *\|$")
+_ROW = re.compile(r"^\| *(?P<id>[A-Z]\d+) *(?P<name>[a-z ]*?) *\|.*\| *(?P<status>\w+) *\|$")
+
+
+class Rule(NamedTuple):
+    """A row of the table."""
+
+    status: str
+    """`current` or `planned`."""
+    name: str = ""
+    """What the rule is cited by beside its id; the rules that are cited most have one."""
 
 
 class Verdict(StrEnum):
@@ -63,28 +73,30 @@ class Line:
     failed: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     """Where its mutants are that were caught, one entry a mutant and part."""
+    name: str = ""
 
     def __str__(self) -> str:
-        """For people: id, verdict, the number of tests, where its mutants were caught, and which tests fail."""
+        """For people: id, name, verdict, the number of tests, where its mutants were caught, and which tests fail."""
         tests = f"{self.passed} passing" if self.passed or self.failed else ""
         caught = ", ".join(f"{part} {count}" for part, count in sorted(Counter(self.parts).items()))
-        shown = f"{self.rule:<4}  {self.verdict:<9}  {tests:<11}  {caught and f'mutants: {caught}'}"
+        title = f"{self.rule} {self.name}"
+        shown = f"{title:<15}  {self.verdict:<9}  {tests:<11}  {caught and f'mutants: {caught}'}"
         return "  ".join([shown.rstrip(), *self.failed])
 
 
-def read_rules(markdown: str) -> dict[str, str]:
-    """The status (`current` or `planned`) of each rule in the tables of `markdown`, in their order.
+def read_rules(markdown: str) -> dict[str, Rule]:
+    """The rules in the tables of `markdown`, by id, in their order.
 
     Raises:
         ValueError: a rule is there twice, or has another status.
     """
-    rules: dict[str, str] = {}
+    rules: dict[str, Rule] = {}
     for row in filter(None, map(_ROW.match, markdown.splitlines())):
         if row["id"] in rules:
             raise ValueError(f"rule {row['id']} stands twice in the table")
         if row["status"] not in ("current", "planned"):
             raise ValueError(f"rule {row['id']} has the status {row['status']!r}; known are current and planned")
-        rules[row["id"]] = row["status"]
+        rules[row["id"]] = Rule(row["status"], row["name"])
     return rules
 
 
@@ -109,7 +121,7 @@ def merged(*reports: Results) -> Results:
     }
 
 
-def assess(rules: Mapping[str, str], results: Results, caught: Caught | None = None) -> list[Line]:
+def assess(rules: Mapping[str, Rule], results: Results, caught: Caught | None = None) -> list[Line]:
     """One line a rule, in the table's order, and after them one for each id that the table does not have.
 
     Args:
@@ -121,14 +133,14 @@ def assess(rules: Mapping[str, str], results: Results, caught: Caught | None = N
     return [_line(rule, rules.get(rule), results.get(rule, {}), caught) for rule in [*rules, *unknown]]
 
 
-def _line(rule: str, status: str | None, result: Mapping[str, Sequence[str]], caught: Caught | None) -> Line:
+def _line(rule: str, row: Rule | None, result: Mapping[str, Sequence[str]], caught: Caught | None) -> Line:
     passed, failed = len(result.get("passed", ())), tuple(result.get("failed", ()))
     mutants = (caught or {}).get(rule, ())
-    if status is None:
+    if row is None:
         verdict = Verdict.UNKNOWN
     elif failed:
         verdict = Verdict.FAILING
-    elif status == "planned":
+    elif row.status == "planned":
         verdict = Verdict.PLANNED
     elif not passed:
         verdict = Verdict.UNTESTED
@@ -136,7 +148,8 @@ def _line(rule: str, status: str | None, result: Mapping[str, Sequence[str]], ca
         verdict = Verdict.COVERED
     else:
         verdict = Verdict.UNCOVERED if caught is not None and rule.startswith(PROVEN) else Verdict.TESTED
-    return Line(rule, verdict, passed, failed, tuple(part for parts in mutants for part in parts))
+    parts = tuple(part for parts in mutants for part in parts)
+    return Line(rule, verdict, passed, failed, parts, row.name if row else "")
 
 
 def costs(*reports: Mapping[str, float]) -> list[str]:

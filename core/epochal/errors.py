@@ -175,7 +175,7 @@ class StreamNotFound(StreamError):
 
 
 class StreamComplete(StreamError):
-    """All writers have finished the stream; it can be read but not written (E7)."""
+    """All writers have finished the stream; it can be read but not written (E7 finish)."""
 
     code = "stream_complete"
 
@@ -215,26 +215,26 @@ class RepeatDiffers(StreamError):
 
 
 class AppendsLost(StreamError):
-    """A publisher without a volume crashed and lost acknowledged appends; their epochs are aborted (E11)."""
+    """A publisher without a volume crashed and lost acknowledged appends; their epochs are aborted (E11 horizon)."""
 
     code = "appends_lost"
 
 
 class WriterFenced(StreamError):
-    """A newer session of the same writer id has opened; this one must stop (E6)."""
+    """A newer session of the same writer id has opened; this one must stop (E6 sessions)."""
 
     code = "writer_fenced"
 
 
 class WriterLost(StreamError):
-    """A publisher heard nothing from this session for the stream's writer time-out and gave it up (E3)."""
+    """A publisher heard nothing from this session for the stream's writer time-out and gave it up (E3 lost writers)."""
 
     code = "writer_lost"
     retryable = True
 
 
 class HistoryTruncated(StreamError):
-    """The wanted events are older than the retained history (Q2, E13)."""
+    """The wanted events are older than the retained history (E13 retention)."""
 
     code = "history_truncated"
 
@@ -246,7 +246,7 @@ class EpochTooLarge(StreamError):
 
 
 class QueryRunning(StreamError):
-    """A Spark query of this name publishes to the stream now, and was not fenced (E6).
+    """A Spark query of this name publishes to the stream now, and was not fenced (E6 sessions).
 
     `stream` is `namespace/name`, `query` the writer id under which it publishes.
     """
@@ -283,7 +283,7 @@ class PartitionsChanged(StreamError):
     """A micro-batch that was begun with `before` partitions would run again with `now`; nothing of it was published.
 
     The rows that the first run has published cannot be recognised among other partitions: some would be published twice
-    and others never (E6).
+    and others never (E6 sessions).
     """
 
     code = "partitions_changed"
@@ -411,7 +411,7 @@ class BufferFull(Unavailable):
 
 
 class Superseded(Unavailable):
-    """A newer publisher has registered for the segment; this one must stop (E12)."""
+    """A newer publisher has registered for the segment; this one must stop (E12 fencing)."""
 
     code = "superseded"
     retryable = False

@@ -125,7 +125,7 @@ def full_disk(segment: str, counters: Mapping[str, Any]) -> FullDisk | None:
 
 
 def full_disks(stream: StreamInfo) -> list[FullDisk]:
-    """The segments whose publishers cannot write their logs (E10)."""
+    """The segments whose publishers cannot write their logs (E10 durability)."""
     served = [segment for segment in stream.segments if segment.publisher is not None]
     return [full for segment in served if (full := full_disk(segment.id, segment.counters)) is not None]
 
@@ -140,12 +140,12 @@ def _full(stream: StreamInfo) -> list[StreamVerdict]:
 
 
 def lost_holders(stream: StreamInfo) -> list[HeldBack]:
-    """Where the stream waits for a lost writer, the longest wait first (E46)."""
+    """Where the stream waits for a lost writer, the longest wait first (E46 hold)."""
     return [held for held in stream.held_back if held.kind == HolderKind.LOST and held.writer]
 
 
 def lost_writers(stream: StreamInfo) -> list[str]:
-    """The lost writers that the stream waits for (E46)."""
+    """The lost writers that the stream waits for (E46 hold)."""
     return sorted({held.writer for held in lost_holders(stream) if held.writer})
 
 
@@ -209,7 +209,7 @@ def _open_epochs(stream: StreamInfo) -> int:
 
 
 def waiting_segments(stream: StreamInfo) -> list[str]:
-    """The segments of which appends have waited for the catalog for long. For a moment some do at each epoch (E11)."""
+    """The segments whose appends have waited long for the catalog. For a moment some do at each epoch (E11 horizon)."""
     return [segment.id for segment in stream.segments if _waits_long(segment)]
 
 
@@ -237,7 +237,7 @@ def _number(value: object) -> float:
 
 
 def lost_epochs(stream: StreamInfo) -> list[str]:
-    """Which epochs are aborted because a publisher without storage ended: a text for each segment (E11)."""
+    """Which epochs are aborted because a publisher without storage ended: a text for each segment (E11 horizon)."""
     lost = [(segment.id, ", ".join(map(show_time, segment.below))) for segment in stream.segments if segment.below]
     return [f"segment {segment} up to {times}" for segment, times in lost]
 

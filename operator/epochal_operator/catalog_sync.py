@@ -31,13 +31,13 @@ class Concerns(NamedTuple):
     """Problems that the publishers of a stream report, in the order in which the status shows them."""
 
     lost_writers: tuple[str, ...] = ()
-    """Ids of lost writers for which epochs wait (E46)."""
+    """Ids of lost writers for which epochs wait (E46 hold)."""
     lost_epochs: tuple[str, ...] = ()
     """The open epochs that were lost with a publisher's memory, as one text for each segment (E11 horizon)."""
     waiting_segments: tuple[str, ...] = ()
     """Segments whose appends have waited for the catalog for too long (E11 horizon)."""
     full_disks: tuple[str, ...] = ()
-    """Segments whose logs cannot be written because the disk is full, each with the reason (E10)."""
+    """Segments whose logs cannot be written because the disk is full, each with the reason (E10 durability)."""
 
 
 NO_CONCERNS = Concerns()

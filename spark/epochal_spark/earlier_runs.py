@@ -1,8 +1,8 @@
 """Whether a query may begin: checks what catalog and publishers know about its earlier runs, before anything is opened.
 
-Separate from `publication` because it only looks and refuses. Opening a writer fences the one before (E6), so a query
-that is started twice by mistake would end the one that runs. A query whose checkpoint is lost would publish everything
-again.
+Separate from `publication` because it only looks and refuses. Opening a writer fences the one before (E6 sessions), so
+a query that is started twice by mistake would end the one that runs. A query whose checkpoint is lost would publish
+everything again.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def check(client: epochal.Client, info: StreamInfo, request: StartRequest)
     if info.phase != "Complete" and not request.new_checkpoint:
         known = _tasks(request.query, sessions)
         if known and (request.spark_id or "")[:8] not in known:
-            # with take_over the other query may be running, and opening its tasks' writers would fence them (E6)
+            # with take_over the other query may be running; opening its tasks' writers would fence them (E6 sessions)
             last = None if request.take_over else await _last_batch(client, info, request, known)
             raise _is_new(request, known, last)
 
@@ -139,7 +139,7 @@ async def _last_batch(
 ) -> int | None:
     """The last batch from which a publisher remembers an append, found by opening the writers of a few of its tasks."""
     if any(segment.finishing for segment in info.segments):
-        return None  # an open would cancel that (E7)
+        return None  # an open would cancel that (E7 finish)
     ids = sorted((partition, spark_id) for spark_id, partitions in known.items() for partition in partitions)
     batches: list[int] = []
     with contextlib.suppress(TimeoutError):

@@ -255,7 +255,7 @@ class _Holder:
         self.address = ""
         self.session: int | None = None
         self.before_opening: Callable[[epochal.Client, StreamInfo], Awaitable[None]]
-        """Raises why the writer may not open; opening it would fence the query's earlier writer (E6)."""
+        """Raises why the writer may not open; opening it would fence the query's earlier writer (E6 sessions)."""
 
     # ---- the driver's side ----
 

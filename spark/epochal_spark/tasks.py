@@ -2,7 +2,7 @@
 
 Separate from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The
 task's writer holds no capability: it writes under the query's. Its append numbers start again with every micro-batch,
-so that a task that runs again sends the same numbers and publishers recognise what they have (E6).
+so that a task that runs again sends the same numbers and publishers recognise what they have (E6 sessions).
 """
 
 import asyncio

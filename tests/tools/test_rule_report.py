@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rule_report
-from rule_report import Verdict
+from rule_report import Rule, Verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ TABLE = """
 |---|---|---|---|
 | S1 | One. | A paper | current |
 | S2 | Two \\| three. | A paper | current |
-| E1 | Whole. | Ours | current |
+| E1 whole times | Whole. | Ours | current |
 | N1 | Later. | A mail | planned |
 """
 
@@ -30,10 +30,10 @@ def verdicts(results: rule_report.Results, caught: rule_report.Caught | None = N
 
 def test_the_table_is_read_in_its_order():
     assert rule_report.read_rules(TABLE) == {
-        "S1": "current",
-        "S2": "current",
-        "E1": "current",
-        "N1": "planned",
+        "S1": Rule("current"),
+        "S2": Rule("current"),
+        "E1": Rule("current", "whole times"),
+        "N1": Rule("planned"),
     }
 
 
@@ -118,7 +118,7 @@ def test_a_rule_may_be_shown_by_tests_of_another_run_and_a_test_that_fails_there
 
 def test_a_line_says_in_which_parts_faults_were_caught(tmp_path, capsys):
     run(tmp_path, ("S1", "S2", "E1"), [mutant("caught", "E1"), mutant("caught", "S1", "E1")])
-    assert "E1    covered    1 passing    mutants: client 2\n" in capsys.readouterr().out
+    assert "E1 whole times   covered    1 passing    mutants: client 2\n" in capsys.readouterr().out
 
 
 def test_what_the_tests_cost_is_printed_the_dearest_file_first(tmp_path, capsys):

@@ -169,7 +169,7 @@ class WriterSession(Answer):
     __pydantic_config__ = ConfigDict(title="Session")
 
     number: Annotated[Whole, Field(alias="session")]
-    """It fences all older sessions of the writer (E6)."""
+    """It fences all older sessions of the writer (E6 sessions)."""
     uid: Text
     first: Flag
     before: Whole | None = None
@@ -187,7 +187,7 @@ class SegmentGrant(Answer):
     hi: Key
     lower: Times | None = None
     horizon: Times | None = None
-    """The maximal times that may have been active in the last incarnation (E11)."""
+    """The maximal times that may have been active in the last incarnation (E11 horizon)."""
     marks: tuple[Text, ...] = ()
     writers: tuple[Text, ...] = ()
     finishing: Flag = False
@@ -198,7 +198,7 @@ class SegmentGrant(Answer):
 class Registration(Answer):
     """The fencing token, the seconds a lease lasts, and the segments.
 
-    `sessions`: writer -> its newest session number, of all writers whose newest session is not their first (E6).
+    `sessions`: writer -> its newest session number, of all writers that have had more than one (E6 sessions).
     """
 
     __pydantic_config__ = ConfigDict(title="Registered")
@@ -214,14 +214,14 @@ class Renewal(Answer):
     """The lease lasts another `ttl` seconds.
 
     `recorded`: segment -> the number of the record that is stored of it now, -1 for none, of those that were reported.
-    `released`: writer -> its session that was released, of the writers that the publisher's segments still count (E46).
+    `released`: writer -> its session that was released, of those that the publisher's segments still count (E46 hold).
     """
 
     __pydantic_config__ = ConfigDict(title="Renewed")
 
     ttl: Seconds
     complete: Flag
-    """Every writer has finished the stream (E7)."""
+    """Every writer has finished the stream (E7 finish)."""
     recorded: Mapping[Text, Whole] = field(default_factory=dict)
     released: Mapping[Text, Whole] = field(default_factory=dict)
 

@@ -136,8 +136,8 @@ DISK_FULL_SECONDS = "disk_full_seconds"
 class SegmentReport(Request):
     """What a publisher says of one segment; what is left out stays as it was.
 
-    With `number` it is a record (E11): `lower`, `writers` and `horizon` are stored together, unless a record of this
-    incarnation with this number or a higher one is stored already. Without, the stored horizon becomes unknown.
+    With `number` it is a record (E11 horizon): `lower`, `writers` and `horizon` are stored together, unless a record of
+    this incarnation with this number or a higher one is stored already. Without, the stored horizon becomes unknown.
     """
 
     __pydantic_config__ = ConfigDict(title="Report")
@@ -229,7 +229,7 @@ class RenewTogether(Request):
 
 @dataclass(frozen=True, slots=True)
 class Finishing(Request):
-    """A publisher's finishing mark; `number` rises with every change of mind within an incarnation (E7)."""
+    """A publisher's finishing mark; `number` rises with every change of mind within an incarnation (E7 finish)."""
 
     publisher: Name
     token: Count

@@ -44,7 +44,7 @@ def print_stream(item: Document, *, wide: bool) -> None:
 
 
 def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:
-    """What an operator reports as the condition Degraded, with its reason: full disks, and lost writers (E46)."""
+    """What an operator reports as the condition Degraded, with its reason: full disks, and lost writers (E46 hold)."""
     said = [f"DiskFull: {each.words}" for each in full_disks(stream)]
     if lost := lost_writers(stream):
         said.append(f"WriterLost: it waits for {', '.join(lost)}")

@@ -108,7 +108,7 @@ class Client:
     ) -> Writer:
         """A writer of `stream` ("namespace/name"); open it with `async with`.
 
-        A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the
+        A stable `writer_id` lets a restarted writer go on, and fences the one before (E6 sessions); without one the
         writer is anonymous and never resumes. `linger` (seconds) and `max_batch` (records) gather single records into
         batches. With `clock` each batch carries the time by this machine's wall clock (`Data.published`). Where
         EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it (see `Writer.way`); `direct`
@@ -162,7 +162,7 @@ class Client:
         `under` is the id of a `capability_writer` that is open. The loss of a task writer aborts nothing. `group` (such
         as the number of a micro-batch) numbers its appends from the start of that group: a task that runs again, with
         the same `writer_id` and group, and appends the same records in the same order, repeats its numbers, and
-        publishers recognise what they have (E6). Other parameters as of `writer`.
+        publishers recognise what they have (E6 sessions). Other parameters as of `writer`.
         """
         options = WriterOptions(under=under, group=group, direct=direct, named=True)
         return self._make_writer(stream, writer_id, options, wait)

@@ -168,7 +168,7 @@ class Service:
         if child is not None:
             await child.stop(self._settings.stop_timeout if patience is None else patience)
         if self._after is not None:
-            await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12)
+            await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12 fencing)
 
     async def _keep(self, after: asyncio.Task[None] | None) -> None:
         if after is not None:

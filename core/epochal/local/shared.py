@@ -158,7 +158,7 @@ class SharedPublisher:
             await asyncio.wait([self._task])
         if not self._served:
             if self._after is not None:
-                await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12)
+                await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12 fencing)
             return
         self.stopping = True
         self._process.release(self)
@@ -167,8 +167,9 @@ class SharedPublisher:
                 "publisher %s has not stopped within %g s; %s", self.planned.id, self._settings.stop_timeout,
                 "going on without it" if self.planned.stored else "its process is killed and started again",
             )  # fmt: skip
-            # With storage the lock of its log keeps every other process out (E12), so others go on beside it. Without,
-            # it must be gone before it may begin elsewhere; and nothing but the whole process can hang for so long.
+            # With storage the lock of its log keeps every other process out (E12 fencing), so others go on beside it.
+            # Without, it must be gone before it may begin elsewhere; and nothing but the whole process can hang for so
+            # long.
             if not self.planned.stored:
                 self._process.kill()
                 await self._gone.wait()

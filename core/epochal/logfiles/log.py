@@ -148,7 +148,7 @@ class SegmentLog:
         self._recovered = None
 
     def may_lack(self, *, relaxed: bool) -> bool:
-        """Whether acknowledged events after `last` may be missing, because the machine died (E11).
+        """Whether acknowledged events after `last` may be missing, because the machine died (E11 horizon).
 
         True if the last owner acknowledged what was not synced, the end of the log is not vouched for, and the machine
         has started again since, or that cannot be known. Call it before `begin`. If it is not recorded how the last
@@ -161,12 +161,12 @@ class SegmentLog:
 
     @property
     def incarnation(self) -> int:
-        """The highest incarnation that ever owned this log, 0 for a new one (E12)."""
+        """The highest incarnation that ever owned this log, 0 for a new one (E12 fencing)."""
         return max(self._owner.incarnation(), *(number for number, _ in self._incarnations), 0)
 
     @property
     def incarnations(self) -> Incarnations:
-        """(incarnation, its first seq), oldest first: the positions that older cursors must go back to (E10).
+        """(incarnation, its first seq), oldest first: the positions that older cursors go back to (E10 durability).
 
         Of incarnations that begin at the same seq the first and the last are kept.
         """
@@ -179,7 +179,7 @@ class SegmentLog:
 
     @property
     def start(self) -> tuple[int, Lull | None]:
-        """`first`, and the lull that ends there (E13); None for that if the head of the file cannot be read."""
+        """`first`, and the lull that ends there (E13 retention), which is None if the file's head cannot be read."""
         return self._retained.start
 
     @property
@@ -225,8 +225,8 @@ class SegmentLog:
         the incarnation as msgpack, then `notes`. `relaxed` says that this incarnation will acknowledge what is not
         synced.
 
-        Raises `Superseded` unless `incarnation` is higher than any before (E12); `LogFull`, after which the same call
-        can be made again; `LogFailed`.
+        Raises `Superseded` unless `incarnation` is higher than any before (E12 fencing); `LogFull`, after which the
+        same call can be made again; `LogFailed`.
         """
         with self._guarded():
             if incarnation == self._claimed:  # the disk was full then
@@ -253,7 +253,7 @@ class SegmentLog:
         seq of the last event. Nothing is durable, or served, before `sync`.
 
         Raises `LogFull`, with nothing written: the same call can be made again; `LogFailed`; `Superseded` when another
-        process owns the log now (E12); `LocalProtocolError` for a frame over 64 MiB.
+        process owns the log now (E12 fencing); `LocalProtocolError` for a frame over 64 MiB.
         """
         with self._guarded():
             tail = self._open_tail()

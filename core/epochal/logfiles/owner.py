@@ -1,8 +1,8 @@
 """Who owns a log: the lock that ends with its process, the file that names the incarnation, and what it ran on.
 
 Separate from the log because ownership is checked at every group commit, and alone keeps two publishers apart when the
-catalog cannot (E12). The lock keeps out a second process on this machine; the file shows that another machine has taken
-the volume.
+catalog cannot (E12 fencing). The lock keeps out a second process on this machine; the file shows that another machine
+has taken the volume.
 """
 
 import json

@@ -20,15 +20,15 @@ class HolderKind(StrEnum):
     OPENING = "opening"
     """The publisher holds bottom until `progress.minWriters` writers have opened (E5)."""
     RETURNING = "returning"
-    """A writer of the last incarnation has not come back yet (E11)."""
+    """A writer of the last incarnation has not come back yet (E11 horizon)."""
     PARKED = "parked"
-    """Every writer has left, and what the last one left is kept for the next (E3, E4)."""
+    """Every writer has left, and what the last one left is kept for the next (E3 lost writers)."""
     LOST = "lost"
-    """A writer was lost, and what it held is kept for it: until it is back, or released (`whenLost: hold`, E46)."""
+    """A writer was lost, and with `whenLost: hold` what it held is kept until it is back, or released (E46 hold)."""
     FINISHING = "finishing"
-    """The last writer has finished here, and other segments are not there yet (E7)."""
+    """The last writer has finished here, and other segments are not there yet (E7 finish)."""
     RECORDING = "recording"
-    """Nobody holds it any more; the catalog has not recorded the frontier that comes after it (E11)."""
+    """Nobody holds it any more; the catalog has not recorded the frontier that comes after it (E11 horizon)."""
 
 
 @dataclass(frozen=True, slots=True)

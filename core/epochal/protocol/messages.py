@@ -21,7 +21,7 @@ NOTHING_YET = -1
 """The sequence number "before the first event"."""
 
 FIRST_SESSION = 1
-"""The number of a writer's first session where sessions are counted: no earlier one has left anything (E6).
+"""The number of a writer's first session where sessions are counted: no earlier one has left anything (E6 sessions).
 
 Catalogs give numbers out by their clocks, and say which session is a writer's first.
 """
@@ -85,7 +85,7 @@ class Meta(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """The publishing program's own names and values, each name once, at most 4 KiB in all."""
     source: int | None = None
-    """Where the program's own source has it, rising within a writer id; the one part that publishers judge (E50)."""
+    """Where the program's own source has it, rising within a writer id; the one part publishers judge (E50 sources)."""
     ignored: int = 0
     """How many parts were left out in reading; never on the wire."""
 
@@ -140,9 +140,9 @@ Event: TypeAlias = Data | Frontier | Aborted
 class Snapshot(NamedTuple):
     """The segment's state exactly after event `seq`, the last one pushed.
 
-    The first message of a subscription (S8, E14). Every time that is <= an element of `below`, and that
-    `lower` still reaches, is aborted (E11); those elements are among what `upper` covers, too. `left` is the last event
-    on the channel of the subscription that this one replaces, None if there is none (F8).
+    The first message of a subscription (S8). Every time that is <= an element of `below`, and that
+    `lower` still reaches, is aborted (E11 horizon); those elements are among what `upper` covers, too. `left` is the
+    last event on the channel of the subscription that this one replaces, None if there is none (F8).
     """
 
     seq: int
@@ -204,7 +204,7 @@ class Hello(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """One step towards a filter: what the publisher has for `prefix` in view `view` of this connection (N7, F4).
+    """One step towards a filter: what the publisher has for `prefix` in view `view` of this connection (F4).
 
     A view begins with everything, and one with a higher number takes the place of the last. `step`: 1 send what begins
     with the prefix, 2 do not, 3 as for the next shorter prefix. `oldest` is the lowest number under way.
@@ -271,7 +271,7 @@ class Credit(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """Begins the answer to `Since`: the state just after `position`, where its events start (E13).
+    """Begins the answer to `Since`: the state just after `position`, where its events start (E13 retention).
 
     `below` as in `Snapshot`. With `lull`, the events after that up to event `lull` are gone; in them only the lower
     frontier moved, to `moved_to`. Then the state is that where this began, which stands for all later ones up to there.
@@ -314,7 +314,7 @@ class Truncated(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """What a writer that was cut off knows (E10, E11).
+    """What a writer that was cut off knows (E10 durability).
 
     Its last acknowledged append, what it holds, and what it appended and has not left.
     """
@@ -328,7 +328,7 @@ class Open(NamedTuple):
     """Opens a session.
 
     With `under`, the writer holds nothing itself: its appends are made under that writer's capability. `sources` asks
-    for the source numbers in the answer (E50).
+    for the source numbers in the answer (E50 sources).
     """
 
     op: int
@@ -348,8 +348,9 @@ class Opened(NamedTuple):
     publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant
     rather than what the writer still held. `source` is the highest source number logged here, -1 for none, by event
     `at` or one before; up to `whole` all is in epochs that the writer has left at every segment; `torn`: an epoch with
-    some of them was aborted before the writer had left it. None if not asked for, or not kept (E50). `closed`: the new
-    grant follows a close or finish, which the writer sent when all that it had appended anywhere was acknowledged (E1).
+    some of them was aborted before the writer had left it. None if not asked for, or not kept (E50 sources). `closed`:
+    the new grant follows a close or finish, which the writer sent when all that it had appended anywhere was
+    acknowledged (E1 barrier).
     """
 
     op: int
@@ -370,7 +371,7 @@ class Opened(NamedTuple):
 
 
 class Append(NamedTuple):
-    """One batch. Numbers rise by one within a batch group (`number >> 32`); a new group starts at its 0 (E6)."""
+    """One batch. Numbers rise by one in a batch group (`number >> 32`); a new group starts at its 0 (E6 sessions)."""
 
     segment: str
     number: int
@@ -403,7 +404,7 @@ class AppendRefused(NamedTuple):
 class Hold(NamedTuple):
     """The writer's capability is now exactly `times`; each must be reached by what it held.
 
-    Up to source number `whole` all is published, in epochs that the writer has left at every segment (E50).
+    Up to source number `whole` all is published, in epochs that the writer has left at every segment (E50 sources).
     """
 
     op: int
@@ -423,7 +424,7 @@ class Abort(NamedTuple):
 class Leaving(StrEnum):
     """How a writer leaves.
 
-    What was appended is whole / there is no more, ever / what is open must be aborted (E4, E7).
+    What was appended is whole / there is no more, ever / what is open must be aborted (E4).
     """
 
     CLOSE = "close"
@@ -552,7 +553,7 @@ class Free(NamedTuple):
 
 
 class Left(NamedTuple):
-    """This session of a writer has left every segment: the number of its next one may be asked for ahead (E6)."""
+    """A writer's session has left every segment: the number of its next one may be asked for ahead (E6 sessions)."""
 
     stream: str
     writer: str

@@ -1,7 +1,7 @@
 """Which times can still arrive at a segment, which are under way, and in what state each epoch is.
 
 The lower frontier comes from capabilities, the upper frontier from the data that was seen. Here the antichains get
-their meaning: latent, active, completed, aborted (S1, E2).
+their meaning: latent, active, completed, aborted (S1).
 
 Sources: Strymon's publish-subscribe protocol, rules S1-S7, S14; E2, E15.
 """
@@ -14,7 +14,7 @@ from epochal.protocol.times import Time, TimeShape, less_equal
 
 
 class EpochState(StrEnum):
-    """What an epoch is at one segment; exactly one at any moment (S1, E2)."""
+    """What an epoch is at one segment; exactly one at any moment (S1)."""
 
     LATENT = "latent"
     ACTIVE = "active"
@@ -23,7 +23,7 @@ class EpochState(StrEnum):
 
 
 class LowerFrontier:
-    """The minimal times that can still arrive: a counted antichain that starts with bottom (S3, S4).
+    """The minimal times that can still arrive: a counted antichain that starts with bottom (S4).
 
     Costs are those of `MutableAntichain`; `completed` is O(elements of the frontier).
 
@@ -77,7 +77,7 @@ class LowerFrontier:
 class UpperFrontier:
     """The maximal active times.
 
-    Completed and aborted times leave it (S7, E15), so it stays small in a partial order too.
+    Completed and aborted times leave it (S7), so it stays small in a partial order too.
 
     With n active times of which m are maximal: O(1) to insert one that is active already, else O(m); O(n) for
     `drop_completed`; O(n m) only where a maximal time leaves.
@@ -178,8 +178,9 @@ class UpperFrontier:
 class Progress:
     """Both frontiers of one segment and the aborted times: all that a snapshot says (E14).
 
-    An aborted time is remembered until it can no longer arrive, so that it can never be taken for completed (E2, E15).
-    The times `below` are aborted as well: an earlier incarnation lost its memory, and may have had any of them (E11).
+    An aborted time is remembered until it can no longer arrive, so that it can never be taken for completed (E2).
+    The times `below` are aborted as well: an earlier incarnation lost its memory, and may have had any of them
+    (E11 horizon).
 
     A move that changes the frontier costs O(times under way), any other as `LowerFrontier.update`; all else is O(size
     of the frontiers).

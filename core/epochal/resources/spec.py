@@ -219,7 +219,7 @@ class HistorySpec(Fields):
 
 
 class ProgressSpec(Fields):
-    """When times may start to complete, when a silent writer counts as lost, and what follows (E3, E5, E46)."""
+    """When times may start to complete, when a silent writer counts as lost, and what follows (E46 hold)."""
 
     min_writers: int = Field(
         default=1, ge=1, le=10_000, description="No time completes before so many writers have opened the stream."

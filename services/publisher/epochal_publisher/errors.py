@@ -31,7 +31,7 @@ class WebhookTarget(UsageError):
 
 
 class SubscriptionUsed(UsageError):
-    """A subscription id can be used only once (Q4, Q9)."""
+    """A subscription id can be used only once (Q4)."""
 
     code = "subscription_used"
 

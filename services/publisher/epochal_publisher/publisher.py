@@ -3,7 +3,7 @@
 Separate from the machines, which make every decision; this module says only when they run. The order has three
 purposes. It makes joins atomic (S9). No writer is judged silent before everything that arrived was read (E8). And a
 process that was stopped for a while sends nothing until the catalog has confirmed that it still owns its segments
-(E12).
+(E12 fencing).
 """
 
 import asyncio
@@ -53,7 +53,7 @@ T = TypeVar("T")
 MOST_CHANNELS = 1024
 """Channels of all segments in one report to the catalog; each takes up to 150 bytes, every second."""
 MOST_WAITING = 32 * 2**20
-"""Bytes of appends of one segment that may wait for its disk, or for the catalog (E11).
+"""Bytes of appends of one segment that may wait for its disk, or for the catalog (E11 horizon).
 
 Together with what is read at once, this is less than one frame can hold.
 """
@@ -209,7 +209,7 @@ class PublisherProcess:
         self.flush()
 
     def _must_wait(self, now: float) -> bool:
-        """Whether the lease must be confirmed before anything is sent, because the loop paused for too long (E12)."""
+        """Whether the lease must be confirmed before anything is sent, since the loop paused too long (E12 fencing)."""
         stalled = now - self._alive > self.settings.stall
         self._alive = now
         if stalled and not self.over.done():
@@ -339,7 +339,7 @@ class PublisherProcess:
                     counters.acks += 1
                     counters.appends += message.run
                 elif type(message) is m.Opened and message.granted:
-                    self._ask_now(served)  # the next incarnation must know which writers to wait for (E11)
+                    self._ask_now(served)  # the next incarnation must know which writers to wait for (E11 horizon)
 
     def _carry_out_rare(self, served: HostedSegment, effect: Effect) -> None:
         match effect:
@@ -366,7 +366,7 @@ class PublisherProcess:
         return {segment: served.report(now, final=final, most_channels=most) for segment, served in reported.items()}
 
     def renewed(self, renewal: Renewal) -> None:
-        """The catalog has recorded the last report: send what waited for that (E11), and release lost writers (E46)."""
+        """The catalog recorded the last report: send what waited for that (E11 horizon), and release lost writers."""
         if self._draining:
             return  # the last record would lack an append that became active now
         now = monotonic()
@@ -394,7 +394,7 @@ class PublisherProcess:
         self.flush()
 
     def finishing_answered(self, segment: str, number: int, complete: bool) -> None:
-        """The catalog answered report `number` of `segment` (E7)."""
+        """The catalog answered report `number` of `segment` (E7 finish)."""
         self.segments[segment].publisher.finishing_answered(number, complete, monotonic())
         if complete:
             self.completed()  # the other segments of this process need not wait for the next renewal

@@ -108,7 +108,7 @@ async def _start(
     http: str,
     uid: str | None,
 ) -> Mapping[str, str]:
-    """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12).
+    """Own the logs, then the segments at the catalog, then begin. So no other process can write (E12 fencing).
 
     Returns the addresses of the sockets by name.
     """

@@ -70,11 +70,11 @@ class Settings(ServiceSettings):
     window: int = Field(default=8 * 2**20, ge=64 * 1024)
     """Bytes that one writer may have unacknowledged: many times what a round trip on loopback needs."""
     renew_interval: float = Field(default=1.0, gt=0.0, le=60.0)
-    """How old the frontier may be from which the next owner starts (E11)."""
+    """How old the frontier may be from which the next owner starts (E11 horizon)."""
     tick: float = Field(default=0.1, gt=0.0, le=1.0)
     """How late a time-out may be noticed."""
     stall: float = Field(default=1.0, gt=0.0)
-    """A longer pause of the loop is a stall: silence is counted from then (E8), the lease must be confirmed (E12)."""
+    """A longer pause of the loop is a stall: the lease must be confirmed, and silence is counted from then (E8)."""
     discard_ttl: float = Field(default=60.0, gt=0.0)
     """How long a peer that broke the protocol is ignored; by then the library has closed its connection."""
     max_channels: int = Field(default=MAX_CHANNELS, ge=1, le=1024)

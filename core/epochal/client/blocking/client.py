@@ -235,7 +235,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def session_number(self) -> int:
-        """The number of its session, which the catalog gave it (E6); a new one where it was opened again."""
+        """The number of its session, which the catalog gave it (E6 sessions); a new one where it was opened again."""
 
         async def work() -> int:
             return self._inner.session_number
@@ -244,7 +244,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def append_numbers(self) -> dict[str, int]:
-        """By segment, the number of the last append of this writer that was acknowledged there; -1 for none (E6)."""
+        """By segment, the number of this writer's last acknowledged append there; -1 for none (E6 sessions)."""
 
         async def work() -> dict[str, int]:
             return self._inner.append_numbers
@@ -253,7 +253,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def resume_from(self) -> int:
-        """Up to this source number all was published when the writer opened, and -1 for nothing (E50)."""
+        """Up to this source number all was published when the writer opened, and -1 for nothing (E50 sources)."""
 
         async def work() -> int:
             return self._inner.resume_from
@@ -271,7 +271,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
-        """Times that were appended at and not left yet, also by an earlier session of the same id (E6)."""
+        """Times that were appended at and not left yet, also by an earlier session of the same id (E6 sessions)."""
 
         async def work() -> tuple[Any, ...]:
             return self._inner.pending_epochs

@@ -218,7 +218,7 @@ class CatalogClient:
         return _looked_up(answer)
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
-        """A new session number for a writer id, above all before (E6); raises `StreamComplete`, `StreamNotFound`."""
+        """A writer's new session number, above all before (E6 sessions); raises `StreamComplete`, `StreamNotFound`."""
         path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/sessions"
         _, answer = await self._http.call("POST", path)
         return read(WriterSession.from_json, answer)
@@ -233,7 +233,7 @@ class CatalogClient:
         await self._http.call("DELETE", path, params={"session": str(session)}, once=True)
 
     async def release(self, namespace: str, name: str, writer: str) -> int:
-        """Let a lost writer go: publishers abort the epochs that it had not left, and complete times without it (E46).
+        """Let a lost writer go: publishers abort the epochs it had not left, and complete times without it (E46 hold).
 
         Returns the session that is released; publishers learn it within a second. Opening the stream again makes it
         void. Raises `StreamNotFound`; `EpochalError` of code `writer_not_found`, or `writer_not_lost` when no segment
@@ -264,7 +264,7 @@ class CatalogClient:
         addresses: Mapping[str, str],
         incarnations: Mapping[str, int] | None = None,
     ) -> Registration:
-        """Register a publisher process for segments of one stream, superseding older registrations of them (E12).
+        """Register a publisher process for segments of a stream, superseding their older registrations (E12 fencing).
 
         `instance` is new for each start of the process; the same registration with the same `instance` gets the same
         answer.
@@ -278,7 +278,7 @@ class CatalogClient:
     async def renew(self, publisher: str, token: int, segments: Mapping[str, SegmentReport]) -> Renewal:
         """Renew a lease and report. Raises `Superseded`, `StreamGone`; `EpochalError` of code `unknown_publisher`.
 
-        A report with a `number` is on the catalog's disk once `recorded` of the answer is not below it (E11).
+        A report with a `number` is on the catalog's disk once `recorded` of the answer is not below it (E11 horizon).
         """
         _, answer = await self._http.call("PUT", _publisher(publisher), json=Renew(token, dict(segments)).to_json())
         return read(Renewal.from_json, answer)
@@ -314,7 +314,7 @@ class CatalogClient:
         number: int,
         finishing: bool,
     ) -> bool:
-        """Report that a segment is finishing, or no longer; returns whether the stream is complete (E7)."""
+        """Report that a segment is finishing, or no longer; returns whether the stream is complete (E7 finish)."""
         namespace, _, name = stream.partition("/")
         mark = Finishing(publisher, token, incarnation, number, finishing)
         path = f"{_stream(namespace, name)}/segments/{quote(segment, safe='')}/finishing"
@@ -322,7 +322,7 @@ class CatalogClient:
         return get(answer, "complete", bool)
 
     async def subscribed(self, namespace: str, name: str, subscriber: str, uid: str) -> SubscriptionLease:
-        """Announce a reader: each call makes a new subscription (S31), which lapses when it is not renewed (S30).
+        """Announce a reader: each call makes a new subscription, which lapses when it is not renewed (S30).
 
         `subscriber` is a name for people. Raises `StreamNotFound`, and `StreamGone` when `uid` is of an older stream.
         """

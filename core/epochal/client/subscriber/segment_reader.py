@@ -1,7 +1,6 @@
 """A subscription's connection to one segment: joined, followed, and joined again after the last event.
 
-Separate from the subscription because a connection comes and goes, while what was read and its position stay (E16,
-S19).
+Separate from the subscription because a connection comes and goes, while what was read and its position stay (E16).
 """
 
 import asyncio
@@ -84,7 +83,7 @@ class SegmentReader:
         self._reader = reader
         self._begin: Begin = begin
         self._continuing = False
-        # The highest incarnation seen, also by the reader that saved the cursor (E12).
+        # The highest incarnation seen, also by the reader that saved the cursor (E12 fencing).
         self._incarnation = begin.incarnation if isinstance(begin, m.Position) else 0
         self._damaged = 0
         self._received = Received()
@@ -232,7 +231,7 @@ class _Connection:
     def __init__(self, reader: Reader, segment: str, route: Route, follower: Follower) -> None:
         self.follower = follower
         self.incarnation = 0
-        """The highest that a publisher has named here, even if the join failed (E12)."""
+        """The highest that a publisher has named here, even if the join failed (E12 fencing)."""
         self._reader = reader
         self._segment = segment
         self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()

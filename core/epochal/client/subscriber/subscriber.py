@@ -345,7 +345,7 @@ class Subscription:
         self._changed.set()
 
     def push(self, on: bool) -> None:
-        """Have events pushed from now on, or only pull them, every `poll` seconds (Q7, Q15).
+        """Have events pushed from now on, or only pull them, every `poll` seconds (Q15).
 
         No event is lost or repeated by the change, and it can be called at any time.
         """

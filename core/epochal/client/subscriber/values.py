@@ -50,7 +50,7 @@ class Data:
 
     @property
     def source(self) -> int | None:
-        """The number that it has in its program's own source, where that numbers what it publishes (E50)."""
+        """The number that it has in its program's own source, where that numbers what it publishes (E50 sources)."""
         return self._meta.source
 
     @property
@@ -162,12 +162,12 @@ class Gap:
     seq: int
     """The event that they come after; -1 for none."""
     below: tuple[Any, ...] = ()
-    """Every epoch that is <= one of these, and was not complete, is aborted: the publisher lost its memory (E11)."""
+    """Every epoch <= one of these that was not complete is aborted: the publisher lost its memory (E11 horizon)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """The publisher of a segment was restarted (E12)."""
+    """The publisher of a segment was restarted (E12 fencing)."""
 
     segment: str
     """The segment's id."""

@@ -94,7 +94,7 @@ class Gathering:
 
     `send(slot, batch, trace, awaited, promise)` sends a batch, begun in `trace`, and resolves the promise later. `tell`
     is called with the error of a batch that cannot be sent at all and holds records that no one awaits, so that the
-    next move raises it (E1).
+    next move raises it (E1 barrier).
     """
 
     def __init__(

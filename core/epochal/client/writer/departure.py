@@ -29,7 +29,7 @@ class Departure:
         """Leave every segment, if the writer has not left; returns once all publishers have answered.
 
         Raises `TimedOut` when one does not. For a close or finish, raises the first failure that no one awaited, and
-        then has not left (E1).
+        then has not left (E1 barrier).
         """
         if self.left:
             return

@@ -1,7 +1,7 @@
 """A writer's connection to the publisher of one segment: kept open, and made again when it breaks.
 
 Separate from the writer because a connection comes and goes, while the session, its append numbers and its
-unacknowledged appends stay (E6, E10).
+unacknowledged appends stay (E6 sessions).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from epochal.transport.sockets import Socket
 ANSWER_TIMEOUT = 10.0
 """Seconds without any message of a publisher that owes an answer before the connection is made again."""
 TRIES = 6
-"""Pauses between tries that fit into the time for which a restarted publisher waits for its writers (E3)."""
+"""Pauses between tries that fit into the time that a restarted publisher waits for its writers (E3 lost writers)."""
 
 _requests = itertools.count(1)
 """Request numbers of `Pass`: no two on one connection are equal, even when it serves one writer after another."""
@@ -67,7 +67,7 @@ class SegmentWriter:
         self._asked = 0
         """The request of the `Pass` that asked for it."""
         self._passed = False
-        """Whether it is answered; what arrives before is for an earlier writer of the connection, and dropped (E6)."""
+        """Whether it is answered; what comes before is for an earlier writer, and dropped (E6 sessions)."""
         self._freed = False
         """Whether the connection may serve another writer."""
 
@@ -136,7 +136,7 @@ class SegmentWriter:
         """Send what was gathered, together."""
         for frames in self._packer.flush():
             if self._socket is None:
-                continue  # sent again after the reconnect (E10)
+                continue  # sent again after the reconnect (E10 durability)
             try:
                 self._socket.send(frames)
             except zmq.Again:

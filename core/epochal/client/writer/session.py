@@ -1,4 +1,4 @@
-"""One writer's session: opened at every segment, and opened again when a publisher gave it up (E3, E5, E6).
+"""One writer's session: opened at every segment, and opened again when a publisher gave it up (E6 sessions).
 
 Separate from the writer, which turns records into appends. Here connections are made and made again, the effects of the
 machine are carried out, and each caller that waits for a ticket gets its result or its error.
@@ -78,7 +78,7 @@ class _Earlier:
     held: tuple[Time, ...] = ()
     """What the last of them held; it counts as the writer's until the next session is open."""
     seen: Mapping[str, int] = field(default_factory=dict)
-    """The highest incarnation of each segment (E12)."""
+    """The highest incarnation of each segment (E12 fencing)."""
     wrong_addresses: int = 0
 
 
@@ -217,7 +217,7 @@ class Session:
         await self._opened()
 
     async def _reopen(self, error: WriterLost) -> None:
-        """E3.
+        """Open again after the writer was lost (E3 lost writers).
 
         A publisher gave the session up; its open epochs are aborted everywhere, and a new session opens on the same
         connections.
@@ -254,7 +254,7 @@ class Session:
     def _start_machine(self, session: WriterSession, after: int) -> None:
         """Begin the session `session`; its tickets come after `after`."""
         # With the policy `batch` all that is acknowledged is on disk, so a restart loses nothing; a publisher that lost
-        # its log says so (E10).
+        # its log says so (E10 durability).
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self._machine = WriterMachine(
             self.directory.info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
@@ -270,12 +270,12 @@ class Session:
 
     @property
     def was_lost(self) -> bool:
-        """Whether a publisher gave the session up, and another one was opened in its place (E3)."""
+        """Whether a publisher gave the session up, and another one was opened in its place (E3 lost writers)."""
         return self._reopened
 
     @property
     def takes_source_numbers(self) -> bool:
-        """Whether the writer may number what it appends: one that can come back, with a capability of its own (E50)."""
+        """Whether the writer may use source numbers: one that can come back, with its own capability (E50 sources)."""
         return self._options.named and self._options.under is None
 
     @property
@@ -513,8 +513,8 @@ class Session:
             self._error = error
             self._raised = self._last_raised is error
         self._end(error)
-        # A task that writes a group runs again from the group's start instead (E6). A task writer has no capability of
-        # its own, so it lost nothing.
+        # A task that writes a group runs again from the group's start instead (E6 sessions). A task writer has no
+        # capability of its own, so it lost nothing.
         may_reopen = self._options.group is None and self._options.under is None and self._tasks
         if isinstance(error, WriterLost) and may_reopen and (self._reopening is None or self._reopening.done()):
             self._reopening = self._background(self._reopen(error))

@@ -1,4 +1,4 @@
-"""Whether a writer, its stream and one append may have source numbers; the program learns it at the call (E50).
+"""Whether a writer, its stream and one append may have source numbers; the program learns it at the call (E50 sources).
 
 The numbers themselves are kept by the machine (`epochal.protocol.writer.source_numbers`).
 """

@@ -1,7 +1,8 @@
 """`client.writer(...)`: what a program calls to publish.
 
-The session keeps the connections, and the machine decides what may be sent when (E1). Here records are encoded, placed
-in segments and gathered into batches; `arguments` checks what the program passes, and `departure` ends the writer.
+The session keeps the connections, and the machine decides what may be sent when (E1 barrier). Here records are encoded,
+placed in segments and gathered into batches; `arguments` checks what the program passes, and `departure` ends the
+writer.
 """
 
 import asyncio
@@ -91,12 +92,12 @@ class Writer:
 
     @property
     def session_number(self) -> int:
-        """The number of its session, which the catalog gave it (E6); a new one where it was opened again."""
+        """The number of its session, which the catalog gave it (E6 sessions); a new one where it was opened again."""
         return self.session.machine.session
 
     @property
     def append_numbers(self) -> dict[str, int]:
-        """By segment, the number of the last append of this writer that was acknowledged there; -1 for none (E6)."""
+        """By segment, the number of this writer's last acknowledged append there; -1 for none (E6 sessions)."""
         session = self.session
         return {segment: session.machine.number(segment) for segment in session.directory.segments}
 
@@ -141,7 +142,7 @@ class Writer:
                 await self._departure.leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except (EpochalError, asyncio.CancelledError):
             if kind is None:
-                # E1: an append failed, or may still fail, so the epochs cannot be promised to be whole.
+                # E1 barrier: an append failed, or may still fail, so the epochs cannot be promised to be whole.
                 if self._options.detaches:
                     self.detach()
                 else:
@@ -178,7 +179,7 @@ class Writer:
 
         `source` is the number that the batch has in the program's own source, rising within the writer's id: what is
         not above the highest one that the segment has is acknowledged as a repeat, with a position at or after its
-        first one, and not published again (E50; see `resume_from`). Such a batch is not gathered with others.
+        first one, and not published again (E50 sources; see `resume_from`). Such a batch is not gathered with others.
 
         Subscribers find `key` (of at most 1,024 bytes) and `headers`, at most 4 KiB of names and values, in
         `Data.key` and `Data.headers`, and the trace that is current here in `Data.trace`.
@@ -229,8 +230,8 @@ class Writer:
     ) -> None:
         """Publish as `append` does, without waiting for the acknowledgement.
 
-        A failure is raised by the next `flush` or move, and no move is sent before (E1). Raises `BufferFull` when
-        appends come faster than they are acknowledged: await `drain()` between them.
+        A failure is raised by the next `flush` or move, and no move is sent before (E1 barrier). Raises `BufferFull`
+        when appends come faster than they are acknowledged: await `drain()` between them.
         """
         at = self._check(time, records, key, topic)
         given = () if not headers else checked_headers(headers)
@@ -348,7 +349,7 @@ class Writer:
         """Wait until everything appended and moved so far is acknowledged.
 
         Raises the first failure that no one awaited: of an `append_nowait`, of a move, or of a call that was cancelled
-        (E1); and why the session is over, as `append`.
+        (E1 barrier); and why the session is over, as `append`.
         """
         await self.session.usable()
         self._send_gathered()
@@ -379,7 +380,7 @@ class Writer:
 
     @property
     def resume_from(self) -> int:
-        """Up to this source number all was published when the writer opened, and -1 for nothing (E50).
+        """Up to this source number all was published when the writer opened, and -1 for nothing (E50 sources).
 
         A program that goes on with the next one, with the same keys and in the same order, publishes each item once.
         Raises `EpochAbortedError` where an epoch with some of the items was aborted before the writer had left it, and
@@ -395,7 +396,7 @@ class Writer:
     def _send_batch(
         self, slot: Slot, batch: GatheredBatch, trace: Trace | None, awaited: bool, promise: asyncio.Future[m.Position]
     ) -> None:
-        """Send a batch, as several appends if it is too large; its promise is resolved once all are logged (E1)."""
+        """Send a batch, as several appends if too large; its promise is resolved once all are logged (E1 barrier)."""
         divided = parts(batch.records, self._encode)
         meta = batch_meta(batch.key, slot.headers, trace, clock=self._options.clock)
         append = self.session.machine.appends.append
@@ -412,15 +413,15 @@ class Writer:
         """Downgrade all capabilities to `time`.
 
         What was appended before is whole. Sent once every earlier append is acknowledged; if one failed, raises that
-        failure and moves nothing (E1). An `advance` that is done already, because all that is held is after `time`,
-        only waits for what was asked before, so that a program that starts again can repeat its moves (E50). Raises
-        `CapabilityError` for a time that is neither at or after what is held, nor before all of it, `TimeShapeError`,
-        and why the session is over, as `append`.
+        failure and moves nothing (E1 barrier). An `advance` that is done already, because all that is held is after
+        `time`, only waits for what was asked before, so that a program that starts again can repeat its moves
+        (E50 sources). Raises `CapabilityError` for a time that is neither at or after what is held, nor before all of
+        it, `TimeShapeError`, and why the session is over, as `append`.
         """
         await self._moved(lambda: self.session.machine.advance(self._encode_time(time), awaited=True))
 
     def advance_nowait(self, time: Any) -> None:
-        """Queue the move; it is sent when E1 allows, and later appends need not wait for it.
+        """Queue the move; it is sent when the E1 barrier allows, and later appends need not wait for it.
 
         Raises `CapabilityError` and `TimeShapeError` at once; other failures are raised by the next `flush` or move.
         """
@@ -440,20 +441,20 @@ class Writer:
         await self._moved(lambda: self.session.machine.release(self._encode_time(time), awaited=True))
 
     async def abort(self, time: Any) -> None:
-        """Abort the epoch `time`: it can never complete (E2, E4). Waits for no append; raises as `advance`."""
+        """Abort the epoch `time`: it can never complete (E2). Waits for no append; raises as `advance`."""
         self._send_gathered()
         await self._moved(lambda: self.session.machine.abort(self._encode_time(time), awaited=True))
 
     async def close(self) -> None:
-        """Leave: what was appended is whole (E4). The last writer's capability is kept for the next one (E3).
+        """Leave: what was appended is whole (E4). The last writer's capability is kept for the next (E3 lost writers).
 
-        Raises the first failure that no one awaited, and then has not left (E1); `TimedOut` when not every publisher
-        answers. After a cancellation, closing again or leaving the block goes on with it.
+        Raises the first failure that no one awaited, and then has not left (E1 barrier); `TimedOut` when not every
+        publisher answers. After a cancellation, closing again or leaving the block goes on with it.
         """
         await self._departure.leave(m.Leaving.CLOSE)
 
     async def finish(self) -> None:
-        """Leave for good: this writer publishes no more, ever; when all have finished, the stream is complete (E7).
+        """Leave for good: this writer publishes no more; when all have finished, the stream is complete (E7 finish).
 
         Raises as `close`.
         """
@@ -463,8 +464,8 @@ class Writer:
         """Go away without a message to the publishers.
 
         Publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`, and with
-        `progress.whenLost: hold` until it is back or released (E46); a new session of the same id goes on with them.
-        What is not acknowledged yet may or may not be published. Leaving the block afterwards sends nothing more.
+        `progress.whenLost: hold` until it is back or released (E46 hold); a new session of the same id goes on with
+        them. What is not acknowledged yet may or may not be published. Leaving the block afterwards sends nothing more.
         """
         self._departure.left = True
 
@@ -484,7 +485,7 @@ class Writer:
     def pending_epochs(self) -> tuple[Any, ...]:
         """Times that were appended at and not left yet, also by an earlier session of the same id.
 
-        Finish them or abort them (E6).
+        Finish them or abort them (E6 sessions).
         """
         return tuple(map(self._decode_time, self.session.machine.pending_epochs))
 

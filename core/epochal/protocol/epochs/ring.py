@@ -87,7 +87,7 @@ class Boundary:
     def admits(self, reader: CursorView) -> bool:
         """Whether a reader with this cursor can continue at this boundary without missing or repeating an outcome.
 
-        The frontier of `first` must reach the reader's frontier; the caller checks that (E15-E17).
+        The frontier of `first` must reach the reader's frontier; the caller checks that (E17).
         """
         first, last = self.first, self.last
         return (

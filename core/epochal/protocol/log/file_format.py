@@ -54,7 +54,7 @@ class LogCheckpoint:
     state: SegmentState
     machine: bytes = b""
     quiet_since: SegmentState | None = None
-    """The state since which only the frontier had moved; None if a batch or an abort was the last event (E13)."""
+    """The state since which only the frontier had moved; None if a batch or an abort was last (E13 retention)."""
 
     @property
     def lull(self) -> Lull:

@@ -203,7 +203,7 @@ def entries(data: memoryview) -> Iterator[memoryview]:
 
 
 def wanted_entries(data: memoryview, topics: TopicFilter) -> Iterator[memoryview]:
-    """The entries in `data` without batches of topics that are not wanted; no payload is decoded (F10, S12).
+    """The entries in `data` without batches of topics that are not wanted; no payload is decoded (S12).
 
     Raises `Damaged` for bytes that are not entries, `RemoteProtocolError` for one that no publisher wrote.
     """

@@ -1,7 +1,7 @@
 """The newest part of a segment's log, in memory: a ring of events bounded by time and bytes.
 
-The ring drops old events at any point (E13) and keeps the state just after the last dropped event. So every answer to
-`since` can open with the state from which its events start.
+The ring drops old events at any point (E13 retention) and keeps the state just after the last dropped event. So every
+answer to `since` can open with the state from which its events start.
 
 Sources: Push-Pull Publish-Subscribe (history window, `since`), rules E13, E16, Q2, Q3.
 """
@@ -38,7 +38,7 @@ class SegmentState:
     active: tuple[Time, ...]
     aborted: tuple[Time, ...]
     below: tuple[Time, ...] = ()
-    """Every time that is <= one of these is aborted as well (E11)."""
+    """Every time that is <= one of these is aborted as well (E11 horizon)."""
 
     @classmethod
     def of(cls, seq: int, progress: Progress) -> "SegmentState":
@@ -62,7 +62,7 @@ class SegmentState:
 
 
 class Lull(NamedTuple):
-    """A stretch of a log in which only the frontier moved: from `since` up to event `seq`, to `lower` (E13).
+    """A stretch of a log in which only the frontier moved: from `since` up to event `seq`, to `lower` (E13 retention).
 
     Who has all up to some event of it needs nothing of the rest but `lower`. At that event, `since` stands for the
     state: what it has under way or aborted besides is over, and a time that its frontier reaches and had no data there
@@ -167,7 +167,7 @@ class History:
         return Lull(since, first, tuple(self._base.lower.frontier))
 
     def end_of(self, incarnation: int) -> int | None:
-        """The last event of `incarnation`, so far if it is the present one; None if nothing is known of it (E10).
+        """The last event of `incarnation`, so far if it is the present one; None if it is not known (E10 durability).
 
         >>> history = History(empty_state((0,)), max_bytes=0, max_age=0.0)
         >>> history.incarnations = [(2, 0), (5, 30)]
@@ -179,7 +179,7 @@ class History:
         return next((first - 1 for later, first in self.incarnations if later > incarnation), self._last)
 
     def survived(self, position: Position) -> int | None:
-        """The last event at or before `position` that is, or was, in this log; None if that is not known (E10)."""
+        """The last event at or before `position` that is, or was, in this log; None if not known (E10 durability)."""
         end = self.end_of(position.incarnation)
         if end is None:
             return NOTHING_YET if self.pristine and position.seq == NOTHING_YET else None
@@ -259,5 +259,5 @@ def retained_size(event: Event) -> int:
 
 
 def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> SegmentState:
-    """The state of a log without events: lower frontier `lower`, and every time <= one of `below` aborted (E11)."""
+    """The state of a log without events: lower frontier `lower`, every time <= one of `below` aborted (E11 horizon)."""
     return SegmentState(NOTHING_YET, lower, (), (), below)

@@ -37,7 +37,7 @@ SPARE_APPENDS = 1024
 
 
 def follows(number: int, last: int) -> bool:
-    """Whether append `number` may come next after `last`: the next one, or the first of a later group (E6).
+    """Whether append `number` may come next after `last`: the next one, or the first of a later group (E6 sessions).
 
     >>> follows(6, 5), follows(7, 5), follows(1 << 32, 5), follows((1 << 32) + 1, 5)
     (True, False, True, False)

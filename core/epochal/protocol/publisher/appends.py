@@ -1,7 +1,7 @@
 """Appends, the hot path of a publisher: what a writer sends becomes an event of the log, or is refused, or waits.
 
-An append is checked in this order: its number (E6), its checksum, the right to its time (E1), the limits, and whether
-the catalog has recorded that its time may become active (E11). A number that was answered before gets its first answer
+An append is checked in this order: its number, its checksum, the right to its time, the limits, and whether the catalog
+has recorded that its time may become active (E11 horizon). A number that was answered before gets its first answer
 again.
 
 Sources: rules E1, E6, E10, E11, E49, E50.
@@ -98,7 +98,7 @@ class AppendHandler:
             log.progress.upper.insert(time)
             if time not in holder.touched:
                 holder.touched.add(time)
-                log.note(holder)  # on disk before the append is acknowledged (E10), so that E3 holds after a crash
+                log.note(holder)  # acknowledged only once on disk: a loss after a crash aborts it (E3 lost writers)
             log.admitted[peer] = time
         log.limits.logged(time, size + topic)
         self.untaken_bytes += size + topic + EVENT_OVERHEAD
@@ -161,7 +161,7 @@ class AppendHandler:
         return None
 
     def _answer_again(self, state: WriterState, append: m.Append) -> None:
-        """Give an old number the answer that it had first, if this is the same append (E6, E49)."""
+        """Give an old number the answer that it had first, if this is the same append (E49)."""
         log = self._log
         peer = state.identity.peer
         log.flush_ack(peer)
@@ -179,7 +179,7 @@ class AppendHandler:
                 log.effects.append(Reply(peer, m.AppendRefused(log.segment, number, code, detail)))
 
     def _skip(self, state: WriterState, number: int) -> None:
-        """Acknowledge append `number`, which is a repeat by its source number, and log nothing (E50)."""
+        """Acknowledge append `number`, which is a repeat by its source number, and log nothing (E50 sources)."""
         log = self._log
         state.appends.last = number
         self.untaken_bytes += EVENT_OVERHEAD

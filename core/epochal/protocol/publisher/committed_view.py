@@ -36,7 +36,7 @@ class CommittedHistory:
 
     @property
     def lull(self) -> Lull | None:
-        """The lull that ends there (E13)."""
+        """The lull that ends there (E13 retention)."""
         return self._history.lull
 
     @property

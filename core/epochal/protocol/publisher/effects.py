@@ -46,8 +46,8 @@ class Private(NamedTuple):
 class Log(NamedTuple):
     """Write the events among the effects of this take, and `notes`, to the log on disk, as one entry.
 
-    The last effect of a take. No other effect of the take is carried out before the entry is written (E9), and synced
-    (fsync) as well if `secure` is set or the durability policy says so (E10).
+    The last effect of a take. No other effect of the take is carried out before the entry is written (E9), and also
+    synced (fsync) if `secure` is set or the durability policy says so.
     """
 
     notes: tuple[Note, ...]
@@ -93,7 +93,7 @@ class ReadLog(NamedTuple):
 class ReportFinishing(NamedTuple):
     """Report to the catalog whether this segment is finishing.
 
-    `number` orders the reports (E7). Answered by `SegmentPublisher.finishing_answered`.
+    `number` orders the reports (E7 finish). Answered by `SegmentPublisher.finishing_answered`.
     """
 
     number: int
@@ -101,7 +101,7 @@ class ReportFinishing(NamedTuple):
 
 
 class AskRecord(NamedTuple):
-    """Ask the catalog to store `SegmentPublisher.record()` now rather than with the next renewal (E11).
+    """Ask the catalog to store `SegmentPublisher.record()` now rather than with the next renewal (E11 horizon).
 
     Answered by `SegmentPublisher.recorded`. No effect of the same take waits for it: what must wait for the record is
     not among the effects yet.

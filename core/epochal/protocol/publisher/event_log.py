@@ -29,7 +29,7 @@ ABORTS_AN_EVENT = 128
 class EventLog:
     """The events of one segment in this incarnation, and the effects that wait to be taken.
 
-    `start` is the frontier where it begins; every time in `lost` is aborted from the beginning (E11).
+    `start` is the frontier where it begins; every time in `lost` is aborted from the beginning (E11 horizon).
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class EventLog:
         )
         self.progress = Progress(start, below=lost)
         self.held = MutableAntichain(start)
-        """What all capabilities together hold. The frontier in `progress` is what of that is reported (E11)."""
+        """What all capabilities together hold. The frontier in `progress` is what of that is reported (E11 horizon)."""
         self.horizon = None if settings.durable else Horizon(settings.shape, start, lost)
         self.journal = Journal() if settings.durable else None
         self.lags_since = now
@@ -71,7 +71,7 @@ class EventLog:
             max_age=settings.retention_age,
         )
         self.quiet_since: SegmentState | None = None
-        """The state since which only the frontier has moved (E13); None if the last event was a batch or an abort."""
+        """The state since which only the frontier has moved (E13 retention); None if a batch or an abort was last."""
         self.effects: list[PublisherEffect] = []
         self.acks: dict[Connection, tuple[int, int, int, str]] = {}
         """By connection, the acknowledgement that was not sent yet: number, event, how many, writer."""
@@ -172,7 +172,7 @@ class EventLog:
                 state.aborted(time)
 
     def _append(self, event: m.Frontier | m.Aborted) -> None:
-        """Log a frontier or an abort. It is on disk before anyone sees it, since a crash must not undo it (E10)."""
+        """Log a frontier or an abort. It is on disk before anyone sees it: no crash may undo it (E10 durability)."""
         if self.journal is not None:
             self.journal.secure()
         self.history.append(event, self.now)

@@ -1,4 +1,4 @@
-"""What the catalog records of a segment without a log, so that a crash aborts every open epoch as a whole (E11).
+"""What the catalog records of a segment without a log, so that a crash aborts each open epoch as a whole (E11 horizon).
 
 The catalog keeps a frontier F and a horizon H, a downward-closed set of times. After a crash the next incarnation
 begins at F, and every time in H that F reaches is aborted. Two conditions make that safe; this module checks them:
@@ -61,7 +61,7 @@ class Marks(NamedTuple):
 
     `finished`: some writer has finished there (E47). `enough`: `progress.minWriters` writers have opened the segment;
     until then `opened` names those that have (E5). `closed`: what the last writer to close had held, while others hold
-    less (E3).
+    less (E3 lost writers).
     """
 
     finished: bool = False
@@ -74,7 +74,7 @@ class Marks(NamedTuple):
         flags = [name for name, true in (("finished", self.finished), ("enough", self.enough)) if true]
         opened = [f"opened:{writer}" for writer in sorted(self.opened) if not self.enough]
         closed = [f"closed:{json.dumps(to_json(time), separators=(',', ':'))}" for time in self.closed]
-        if any(len(text) > MOST_TEXT for text in closed):  # E3 without it: what a lost writer held is kept as it was
+        if any(len(text) > MOST_TEXT for text in closed):  # then a lost writer leaves what it held (E3 lost writers)
             closed = []
         return (*flags, *opened, *closed)
 

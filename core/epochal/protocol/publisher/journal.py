@@ -76,13 +76,13 @@ class WriterIs(NamedTuple):
 
 
 class WriterForgotten(NamedTuple):
-    """Nothing is known of the writer any more (E6)."""
+    """Nothing is known of the writer any more (E6 sessions)."""
 
     writer: str
 
 
 class PublisherIs(NamedTuple):
-    """What the publisher itself holds and waits for (E5, E7, E11)."""
+    """What the publisher itself holds and waits for (E5)."""
 
     held: tuple[Time, ...]
     enough_writers: bool
@@ -94,11 +94,11 @@ class PublisherIs(NamedTuple):
     finished: bool
     """Whether a writer has finished (E47)."""
     closed: tuple[Time, ...]
-    """What the last writer to close had held (E3); empty once the frontier has passed that."""
+    """What the last writer to close had held (E3 lost writers); empty once the frontier has passed that."""
 
 
 class EpochIs(NamedTuple):
-    """An active epoch has `size` bytes in the log so far (E13)."""
+    """An active epoch has `size` bytes in the log so far (E13 retention)."""
 
     time: Time
     size: int
@@ -157,7 +157,8 @@ def writer_note(state: WriterState) -> WriterIs:
 class Entry(NamedTuple):
     """What one take of a publisher adds to its log, after the events among its effects.
 
-    `secure`: nothing of the take may be sent to anyone before it is on disk, under any durability policy (E10).
+    `secure`: nothing of the take may be sent to anyone before it is on disk, under any durability policy
+    (E10 durability).
     """
 
     notes: tuple[Note, ...]
@@ -193,7 +194,7 @@ class Journal:
         self._forgotten.append(WriterForgotten(writer))
 
     def secure(self) -> None:
-        """What is logged now must be on disk before it is sent to anyone, under any durability policy (E10)."""
+        """What is logged now must be on disk before it is sent to anyone, under any policy (E10 durability)."""
         self._secure = True
 
     def take(self, publisher: PublisherIs) -> Entry | None:
@@ -223,7 +224,7 @@ class Restored:
     writers: Sequence[WriterState]
     sizes: Mapping[Time, int]
     quiet_since: SegmentState | None = None
-    """The state since which only the frontier has moved; None if the last event was a batch or an abort (E13)."""
+    """The state since which only the frontier has moved; None if a batch or an abort was last (E13 retention)."""
 
 
 @dataclass(slots=True)

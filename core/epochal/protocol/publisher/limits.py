@@ -31,7 +31,7 @@ class PublisherSettings:
     min_writers: int = 1
     writer_timeout: float = 30.0
     hold_lost: bool = False
-    """Whether what a lost writer held is kept for its next session instead of being released (E46)."""
+    """Whether what a lost writer held is kept for its next session instead of being released (E46 hold)."""
     stall: float = 1.0
     """A longer pause of the loop does not count as a writer's silence: all time-outs start again (E8)."""
     window: int = 8 * 2**20

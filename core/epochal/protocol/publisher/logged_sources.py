@@ -1,6 +1,7 @@
 """What a segment remembers of one writer's source numbers: which it has logged, and whether all of that is published.
 
-The program numbers what it publishes; the segment takes a number that is not above its highest one for a repeat (E50).
+The program numbers what it publishes; the segment takes a number that is not above its highest one for a repeat
+(E50 sources).
 """
 
 from dataclasses import dataclass, field

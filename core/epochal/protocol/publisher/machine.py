@@ -6,13 +6,13 @@ done, in order. It hands each message to the part that knows its rules: `session
 
 The state of a segment is that of its parts, which change independently of each other:
 
-- `completion` has a table that runs: active, finishing, complete (E7).
+- `completion` has a table that runs: active, finishing, complete (E7 finish).
 - `writer_state` has one for each writer: present, lost, left, released.
 - `reserved_capability` holds a capability of the segment's own until enough writers have opened and all awaited ones
-  are back (E5), and again once the last writer has left or was lost (E3). In between the writers' capabilities are the
-  frontier (S4).
+  are back (E5). It holds one again once the last writer has left or was lost (E3 lost writers). In between the writers'
+  capabilities are the frontier (S4).
 - `LostHorizon.pending`: nothing of all this is served or logged before the known writers have said what may be lost,
-  where the catalog has no horizon of the last incarnation (E11).
+  where the catalog has no horizon of the last incarnation (E11 horizon).
 - `_stopped`: the last record was made, and nothing happens any more.
 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
@@ -45,14 +45,14 @@ class SegmentPublisher:
 
     - `lower`: where it starts. None means bottom, for a new segment; else it is the frontier that the catalog has
       recorded.
-    - `horizon`: without a log, every time in it is aborted (E11). None means that the catalog has none, because the
-      last incarnation had a log; then the publisher waits for the writers first.
+    - `horizon`: without a log, every time in it is aborted (E11 horizon). None means that the catalog has none, because
+      the last incarnation had a log; then the publisher waits for the writers first.
     - `known_writers`: those that had the segment open when the last incarnation ended. Nothing completes before each of
-      them is back or timed out (E11).
+      them is back or timed out (E11 horizon).
     - `sessions`: the newest session that the catalog has given each writer; a writer in its first session may be left
-      out. No older session is admitted (E6, E11).
+      out. No older session is admitted (E6 sessions).
     - `finishing`: the segment was parked as finishing. An open is admitted only after the catalog has cancelled that
-      (E7).
+      (E7 finish).
     - `marks`: those of the last record.
     - `restored`: what the log has kept; the publisher goes on from there. Of the arguments above only `complete` is
       used then, and `sessions` for writers that the log does not know: the log may be new, after its volume was lost.
@@ -120,8 +120,8 @@ class SegmentPublisher:
         if restored is not None:
             self._restore(restored, complete, now)
         self.history.incarnations = list(incarnations) or [(incarnation, self.seq + 1)]
-        # Without a log, every event needs a record before it: a time in H, or a frontier in F (E11). F never goes back,
-        # and H keeps all that F still reaches. So where F is bottom and H is empty, there was no event.
+        # Without a log, every event needs a record before it: a time in H, or a frontier in F (E11 horizon). F never
+        # goes back, and H keeps all that F still reaches. So where F is bottom and H is empty, there was no event.
         self.history.pristine = (
             not (settings.durable or gathering or lost or complete) and restored is None and start == bottom
         )
@@ -165,7 +165,7 @@ class SegmentPublisher:
 
     @property
     def complete(self) -> bool:
-        """Whether every writer has finished the stream (E7)."""
+        """Whether every writer has finished the stream (E7 finish)."""
         return self._completion.complete
 
     @property
@@ -190,7 +190,7 @@ class SegmentPublisher:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of requests that wait for the catalog; at least what they take in memory (E11)."""
+        """Bytes of requests that wait for the catalog; at least what they take in memory (E11 horizon)."""
         return self._sessions.waiting_bytes
 
     @property
@@ -205,7 +205,7 @@ class SegmentPublisher:
     def holders(self, now: float) -> list[Holder]:
         """Who holds the elements of the lower frontier, and every lost writer that is still waited for.
 
-        Lost writers first (E46), then those that have held the longest; at most `MOST_HOLDERS`.
+        Lost writers first (E46 hold), then those that have held the longest; at most `MOST_HOLDERS`.
         """
         log = self._log
         frontier = log.held.frontier
@@ -235,7 +235,7 @@ class SegmentPublisher:
 
     @property
     def quiet_since(self) -> SegmentState | None:
-        """The state since which only the frontier has moved; None if the last event was a batch or an abort (E13)."""
+        """The state since which only the frontier has moved; None if a batch or an abort was last (E13 retention)."""
         return self._log.quiet_since
 
     def emit(self, effect: PublisherEffect) -> None:
@@ -324,7 +324,7 @@ class SegmentPublisher:
                 raise RemoteProtocolError(f"a writer does not send {type(message).__name__}")
 
     def release(self, released: Mapping[str, int]) -> None:
-        """Give up the lost writers in `released` as E3 says, if they have no later session than the one given (E46)."""
+        """Give up the lost writers in `released`, if they have no later session than the one given (E46 hold)."""
         lost = False
         for writer, session in released.items():
             state = self._writers.get(writer)
@@ -351,7 +351,7 @@ class SegmentPublisher:
             self._log.abort(self.progress.upper.active)
 
     def doubt(self) -> tuple[Time, ...]:
-        """Abort every active epoch, because the log may lack acknowledged appends of any of them (E11).
+        """Abort every active epoch, because the log may lack acknowledged appends of any of them (E11 horizon).
 
         Returns their times. Call it before anything else.
         """
@@ -365,8 +365,8 @@ class SegmentPublisher:
         state = self._sessions.at(peer, now)
         if state is None:
             return
-        # A writer sends a move only when its earlier appends are acknowledged (E1). So appends that wait here were
-        # made after this request, and it does not wait for them; only for operations that came before it.
+        # A writer sends a move only when its earlier appends are acknowledged (E1 barrier). So appends that wait here
+        # were made after this request, and it does not wait for them; only for operations that came before it.
         at_once = isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT  # E4
         if at_once:
             for each in self._sessions.take_waiting(state).messages:
@@ -415,7 +415,7 @@ class SegmentPublisher:
                 )
         self._log.abort(times)
 
-    # ---- finish (E7) ----
+    # ---- E7 finish ----
 
     def _finish_done(self, writer: str, done: Reply) -> None:
         """Confirm that `writer` has finished, once no crash can undo it: a confirmed writer never says so again."""
@@ -429,7 +429,7 @@ class SegmentPublisher:
             log.effects.append(done)
 
     def _forgettable(self, writer: str, recorded: Marks) -> bool:
-        """Whether the next incarnation would not know of a finish (E47), or that `writer` has opened (E5)."""
+        """Whether the next incarnation would not know of a finish, or that `writer` has opened (E5)."""
         counts = self._own.enough or writer in self._own.opened
         return (self._completion.finished and not recorded.finished) or (
             counts and not (recorded.enough or writer in recorded.opened)
@@ -467,7 +467,7 @@ class SegmentPublisher:
             self._opener.refuse_complete(peer, ask.op)
         self._leave_as_asked(self._log.now)
 
-    # ---- what the catalog must have recorded first (E11) ----
+    # ---- what the catalog must have recorded first (E11 horizon) ----
 
     def record(self, *, final: bool = False) -> Record | None:
         """What the catalog is to store of this segment now.

@@ -25,13 +25,13 @@ class ReservedCapability:
     """When it was taken, in seconds of the publisher's clock."""
     min_writers: int
     awaited: set[str]
-    """Writers that had the segment open when the last incarnation ended, and are not back (E11)."""
+    """Writers that had the segment open when the last incarnation ended, and are not back (E11 horizon)."""
     opened: set[str]
     """Writers that have opened; counted only until there are enough (E5)."""
     enough: bool
     """Whether at least `min_writers` have opened, so that epochs may complete (E5)."""
     closed: Antichain = field(default_factory=Antichain)
-    """What the last writer to close had held. A last holder that is lost leaves no less than that (E3)."""
+    """What the last writer to close had held. A last holder that is lost leaves no less than that (E3 lost writers)."""
 
     @classmethod
     def at(
@@ -81,7 +81,7 @@ class ReservedCapability:
         return [(time, 1) for time in held]
 
     def catch_up(self) -> list[Change]:
-        """Every writer that was awaited is lost, as the last holder: leave what it leaves (E3).
+        """Every writer that was awaited is lost, as the last holder: leave what it leaves (E3 lost writers).
 
         Returns the changes of the lower frontier's counts.
         """
@@ -107,7 +107,7 @@ class ReservedCapability:
         return [(time, -1) for time in held]
 
     def holders(self, now: float, *, finishing: bool, overdue: bool) -> list[Holder]:
-        """Each time that is held, with the reason. `overdue`: the awaited writers now count as lost (E46)."""
+        """Each time that is held, with the reason. `overdue`: the awaited writers now count as lost (E46 hold)."""
         return [Holder(time, kind, writer, now - self.since, None)
                 for time in self.held for kind, writer in self._why(finishing, overdue)]  # fmt: skip
 

@@ -24,7 +24,7 @@ class ServedHistory(Protocol):
 
     @property
     def lull(self) -> Lull | None:
-        """The lull that ends at `first` (E13); None if it is not known whether there is one."""
+        """The lull that ends at `first` (E13 retention); None if it is not known whether there is one."""
         ...
 
     @property
@@ -38,11 +38,11 @@ class ServedHistory(Protocol):
         ...
 
     def survived(self, position: Position) -> int | None:
-        """The last event at or before `position` that is, or was, in this log; None if that is not known (E10)."""
+        """The last event at or before `position` that is, or was, in this log; None if not known (E10 durability)."""
         ...
 
     def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
-        """Up to which event, from `seq` on, everything of `topics` can be had (None: of all topics); E24, F15."""
+        """Up to which event, from `seq` on, everything of `topics` can be had (F15); None: of all topics."""
         ...
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:

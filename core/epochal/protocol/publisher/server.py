@@ -211,7 +211,7 @@ class SegmentServer:
     def subscribed(self, nonce: bytes, now: float) -> None:
         """A client subscribed to `P<nonce>`.
 
-        Send the snapshot at once, the state after the last event queued for push (E14, S8, S9). A second subscription
+        Send the snapshot at once, the state after the last event queued for push (E14). A second subscription
         to an id that lives is not answered: it is of somebody else, who has seen it on `P`, and the answer would reach
         the subscriber whose id it is.
         """
@@ -261,7 +261,7 @@ class SegmentServer:
             raise RemoteProtocolError(f"position {tuple(position)} is ahead of this log")
         survived = history.survived(position)
         if survived is not None and position.seq > survived:
-            position = m.Position(incarnation, survived)  # later events did not survive a crash: begin there (E10)
+            position = m.Position(incarnation, survived)  # what came later did not survive (E10 durability)
         answering = _Answering(position.seq, min(ask.credit, MAX_CREDIT), now, position, survived is not None)
         answering.from_start, answering.wanted = ask.position is None, wanted
         answering.topics = None if ask.filter is None else TopicFilter(*ask.filter)
@@ -302,7 +302,7 @@ class SegmentServer:
             self.publisher.emit(FindState(peer, request, answering.at))
 
     def _lull(self) -> Lull | None:
-        """The lull that is gone before the first event that can be had (E13); None for an empty one."""
+        """The lull that is gone before the first event that can be had (E13 retention); None for an empty one."""
         lull = self.publisher.history.lull
         return lull if lull is not None and lull.since.seq < lull.seq else None
 

@@ -2,9 +2,9 @@
 
 An open is answered at once unless one of these must decide first:
 
-- the catalog, whether the stream is complete, when every writer here had finished (E7);
+- the catalog, whether the stream is complete, when every writer here had finished (E7 finish);
 - the catalog's record, when a returning writer names appends that this incarnation never had: they are to be aborted,
-  and no abort may be published that a crash could undo (E11);
+  and no abort may be published that a crash could undo (E11 horizon);
 - the other known writers, when nothing is known of the last incarnation (`LostHorizon`).
 
 Sources: rules E5, E6, E7, E10, E11, E47, E50.
@@ -37,7 +37,7 @@ class LostHorizon:
 
     The catalog then has a frontier of the segment but no horizon: the last incarnation had a log that is gone. Nothing
     is served and no writer is admitted until all known writers have requested to open or have timed out. Then every
-    time at which one of them may have appended is aborted (E11).
+    time at which one of them may have appended is aborted (E11 horizon).
     """
 
     def __init__(self, log: EventLog, *, pending: bool) -> None:
@@ -112,7 +112,7 @@ class SessionOpener:
         self._newest = newest
         self._writers = log.writers
         self.waiting: dict[Connection, m.Open] = {}
-        """By connection, the opens that wait until the catalog has stored a record (E11)."""
+        """By connection, the opens that wait until the catalog has stored a record (E11 horizon)."""
         self._leaving: dict[Connection, m.Leave] = {}
         """By connection, the leaves of sessions whose open waits."""
         self._to_answer = 0
@@ -182,9 +182,9 @@ class SessionOpener:
         self._log.refuse(peer, op, StreamComplete(detail))
 
     def settle(self, *, lost: bool = False) -> None:
-        """Release the publisher's own capability once the writers that must be counted are there (E5, E11).
+        """Release the publisher's own capability once the writers that must be counted are there (E5).
 
-        `lost`: some of them were given up just now. If no writer is left then, they were the last holders (E3), and an
+        `lost`: some of them were given up just now. If no writer is left then, they were the last holders, and an
         earlier finish decides (E47), but only once every open that waits is answered: a writer that waits for the
         catalog is not lost.
         """
@@ -209,7 +209,7 @@ class SessionOpener:
     # ---- who may open, and who must wait ----
 
     def _must_wait(self, peer: Connection, ask: m.Open) -> bool:
-        """Whether an open waits for the catalog's record (E11)."""
+        """Whether an open waits for the catalog's record (E11 horizon)."""
         log = self._log
         touched = () if ask.resume is None else ask.resume.touched
         if ask.resume is not None and not all(map(log.limits.fits, (*touched, *ask.resume.held))):
@@ -232,7 +232,7 @@ class SessionOpener:
         return state is not None and state.identity.session == ask.session and not state.present and not state.lost
 
     def _is_fenced(self, ask: m.Open) -> bool:
-        """Whether a newer session of the writer has opened here, or may have before memory was lost (E6, E11)."""
+        """Whether a newer session of the writer has opened here, or may have before memory was lost (E6 sessions)."""
         state = self._writers.get(ask.writer)
         if state is None:
             return ask.session < self._newest.get(ask.writer, 0)
@@ -294,7 +294,7 @@ class SessionOpener:
 
     @staticmethod
     def _with_sources(opened: m.Opened, state: WriterState) -> m.Opened:
-        """The answer to an open that asks for source numbers (E50)."""
+        """The answer to an open that asks for source numbers (E50 sources)."""
         sources = state.sources
         return opened._replace(source=sources.highest, at=sources.seq, whole=sources.whole, torn=sources.torn)
 
@@ -302,7 +302,8 @@ class SessionOpener:
         """Undo what an older session did at this incarnation before the newer session came back to it.
 
         Only a log could have known that the older one was fenced. Its appends are aborted and its numbers forgotten:
-        the newer session has used the same numbers for appends of its own, which must not be taken for those (E6).
+        the newer session has used the same numbers for appends of its own, which must not be taken for those
+        (E6 sessions).
         """
         self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._sessions.depart(state, abort=True, finish=False, replaced=True)
@@ -316,7 +317,7 @@ class SessionOpener:
 
         A log knows every writer that ever opened, so with a log an unknown one means that the log was lost. Then it is
         not known either what others had appended under this writer. Aborts what can still be aborted of its appends
-        (E11).
+        (E11 horizon).
         """
         if resume is None:
             return False
@@ -360,8 +361,8 @@ class SessionOpener:
         """Give a writer its capability.
 
         It gets what it says it held, as far as that can still be reached here, else the frontier of all that is held
-        (E5, E11). That frontier can be past the reported one, and the catalog may have recorded it already, so a time
-        that no one holds any more is never given out again.
+        (E11 horizon). That frontier can be past the reported one, and the catalog may have recorded it already, so a
+        time that no one holds any more is never given out again.
         """
         held = Antichain(self._log.held.frontier)
         if resume is not None and resume.held:

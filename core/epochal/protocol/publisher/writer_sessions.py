@@ -1,6 +1,6 @@
 """The sessions that are open at one segment: found by their connection, made to wait, and ended.
 
-A session ends when its writer leaves (E4, E7), is lost (E3, E46), or is fenced by a newer session (E6). The order is
+A session ends when its writer leaves, is lost, or is fenced by a newer session (E6 sessions). The order is
 always the same: epochs are aborted first, then the capability is released. Else the frontier could pass an epoch that
 is about to be aborted, and readers would take half of it for whole.
 
@@ -48,7 +48,7 @@ class WriterSessions:
         """Effects were taken: a peer without a session may get an answer again."""
         self._answered.clear()
 
-    # ---- what waits for the catalog's record (E11) ----
+    # ---- what waits for the catalog's record (E11 horizon) ----
 
     def wait(self, state: WriterState, message: QueuedMessage, *times: Time) -> None:
         """Keep a request until the catalog has recorded a horizon that covers `times`."""
@@ -92,7 +92,7 @@ class WriterSessions:
                 self._writers.unbind(state.identity.peer)
 
     def lose(self, state: WriterState, error: WriterLost) -> None:
-        """E3: abort the epochs that the writer appended to and still holds, then release it; or keep all that (E46)."""
+        """Abort the epochs that the writer appended to and still holds, then release it; or keep all (E46 hold)."""
         self.dismiss_session(state, error)
         state.enter(PresenceEvent.SILENT)
         if self._log.settings.hold_lost and len(state.held):
@@ -101,7 +101,7 @@ class WriterSessions:
             self.depart(state, abort=True, finish=False)
 
     def depart(self, state: WriterState, *, abort: bool, finish: bool, replaced: bool = False) -> None:
-        """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7).
+        """A writer leaves: its capability is released, or parked if it was the last (E3 lost writers).
 
         `abort`: it was lost, or leaves by an exception. Then it leaves as if it had done so before the last one that
         closed; but not where it is `replaced`, by a later session that holds the same.

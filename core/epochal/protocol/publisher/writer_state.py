@@ -25,7 +25,7 @@ Connection: TypeAlias = bytes
 REMEMBERED_WRITERS = 10_000
 """How many departed writers are remembered for their numbers; the one that left first is forgotten first.
 
-As many more of those that have source numbers, so that writers without an id do not push them out (E50).
+As many more of those that have source numbers, so that writers without an id do not push them out (E50 sources).
 """
 
 DEPARTED_BYTES = 16 * 2**20
@@ -77,20 +77,20 @@ class WriterPresence(StrEnum):
     PRESENT = "present"
     """A session is open, though its connection may be broken."""
     LOST = "lost"
-    """Nothing was heard of it for the time-out, and its capability is kept until it is back or released (E46)."""
+    """Nothing was heard of it for the time-out, and its capability is kept until it is back or released (E46 hold)."""
     LEFT = "left"
     """It has left; it is remembered for its numbers."""
     RELEASED = "released"
-    """It was lost, and its capability was released (E3); it is remembered for its numbers."""
+    """It was lost, and its capability was released (E3 lost writers); it is remembered for its numbers."""
 
 
 class PresenceEvent(StrEnum):
     """What changes that."""
 
-    OPENED = "a session opens, or comes back over another connection (E6)"
+    OPENED = "a session opens, or comes back over another connection (E6 sessions)"
     SILENT = "nothing was heard of it for the time-out (E8)"
-    DEPARTED = "it leaves (E4), or is released after it was lost: at once, or with `whenLost: hold` by command (E46)"
-    REPLACED = "a newer session comes back that this incarnation had not known: the older one is undone (E6)"
+    DEPARTED = "it leaves, or is released after it was lost: at once, or with `whenLost: hold` by command (E46 hold)"
+    REPLACED = "a newer session comes back that this incarnation had not known: the older one is undone (E6 sessions)"
 
 
 _P, _E = WriterPresence, PresenceEvent
@@ -141,18 +141,18 @@ class WriterState:
     held_since: dict[Time, float] = field(default_factory=dict)
     """When each element of `held` was taken, in seconds of the publisher's clock."""
     touched: set[Time] = field(default_factory=set)
-    """Times at which it has appended and which it still holds (E3)."""
+    """Times at which it has appended and which it still holds (E3 lost writers)."""
     presence: WriterPresence = PRESENCE_TRANSITIONS.start
     answered_lost: set[Time] = field(default_factory=set)
     """Times of appends that this incarnation does not have. Every answer to a resume repeats them, because the writer
-    may not have received an earlier one (E10)."""
+    may not have received an earlier one (E10 durability)."""
     waiting: WaitingLine | None = None
-    """Requests that wait until the catalog has recorded a horizon that covers them, and all that came after (E11)."""
+    """Requests that wait until the catalog records a horizon that covers them, and all after them (E11 horizon)."""
     granted: bool = False
-    """Whether `held` was granted and not moved since. A session may then not know yet that it was given up (E3)."""
+    """Whether `held` was granted and not moved. Its session may not know yet that it was lost (E3 lost writers)."""
     closed: bool = False
     """Whether it has closed or finished, and moved nothing since. Then it was not given up: all that it had appended,
-    here and elsewhere, was acknowledged before (E1)."""
+    here and elsewhere, was acknowledged before (E1 barrier)."""
     departures: int = 0
     """How often it has left this incarnation."""
 
@@ -176,7 +176,7 @@ class WriterState:
         self.sources.aborted(time)
 
     def was_a_repeat(self, append: m.Append) -> bool:
-        """Whether this old append was a repeat by its source number: acknowledged, but not logged (E50)."""
+        """Whether this old append was a repeat by its source number: acknowledged, but not logged (E50 sources)."""
         if append.meta is None or append.meta.source is None or append.meta.source > self.sources.highest:
             return False
         return not self.appends.has_logged(append.number)

@@ -162,7 +162,7 @@ class RunHistory:
             self._dropped = self._since_checkpoint = 0
 
     def moved(self, seq: int, lower: tuple[Time, ...]) -> Frontier | None:
-        """Record that up to event `seq` the publisher has only moved the frontier, to `lower` (E13).
+        """Record that up to event `seq` the publisher has only moved the frontier, to `lower` (E13 retention).
 
         Returns the event that says so to readers, or None if the frontier was there already.
         """

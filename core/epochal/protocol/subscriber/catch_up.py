@@ -19,7 +19,7 @@ class PullReason(StrEnum):
     RESUME = "resume"
     """After events, and in a state, that the subscriber has."""
     OVERTAKEN = "overtaken"
-    """The same, after retention overtook the last answer: perhaps only frontier changes are gone (E13)."""
+    """The same, after retention overtook the last answer: perhaps only frontier changes are gone (E13 retention)."""
     GAP = "gap"
     """What was requested is gone: all that is retained."""
     CHECK = "check"
@@ -71,7 +71,7 @@ class Pull:
 
     @staticmethod
     def _leads_back(after: Position, got: Position, incarnation: int) -> bool:
-        """Whether the answer begins where an earlier incarnation's events end (E10)."""
+        """Whether the answer begins where an earlier incarnation's events end (E10 durability)."""
         return after.incarnation < got.incarnation == incarnation and got.seq < after.seq
 
     def announce(self, chunk: Chunk) -> bool:

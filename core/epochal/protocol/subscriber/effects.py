@@ -63,13 +63,13 @@ class Rejoined(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """All events up to `seq` that are for this subscriber have come (F7, F10)."""
+    """All events up to `seq` that are for this subscriber have come (F7)."""
 
     seq: int
 
 
 class Moved(NamedTuple):
-    """The events up to `seq` that have not come are gone; in them only the lower frontier moved, to `lower` (E13)."""
+    """The missing events up to `seq` are gone; in them only the lower frontier moved, to `lower` (E13 retention)."""
 
     seq: int
     lower: tuple[Time, ...]
@@ -116,7 +116,7 @@ class FrontierMoved(NamedTuple):
 class GapFound(NamedTuple):
     """Events of `segment` between its last one and `seq` of `incarnation` are lost for good (E17).
 
-    Every epoch that is <= one of the times `below` is aborted, unless it was handed out before (E11).
+    Every epoch that is <= one of the times `below` is aborted, unless it was handed out before (E11 horizon).
     """
 
     segment: str

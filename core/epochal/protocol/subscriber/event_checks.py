@@ -48,7 +48,7 @@ class EventChecks:
 
 
 class PassedOver:
-    """The last range of events in which the publisher has said that there is none for this subscriber (F7, F10).
+    """The last range of events in which the publisher has said that there is none for this subscriber (F10).
 
     The position has passed the range. If an event in it were pushed later, it would be taken for known and dropped, and
     its epoch would lack it. So such an event is an error.

@@ -59,7 +59,7 @@ class Follower:
 
     It begins at `begin`; a position there is one that the subscriber had reached. With `continuing` the subscriber
     already holds the state at this position (a reconnect); otherwise the state is requested (a cursor).
-    `least_incarnation` is the highest incarnation seen before (E12). Without `pushes` it pulls only, every
+    `least_incarnation` is the highest incarnation seen before (E12 fencing). Without `pushes` it pulls only, every
     `settings.poll` seconds (Q7). `topics` are wanted, None for all; other batches may come too. With `whole_filter` the
     publisher must know them before a channel is joined; otherwise all topics are pushed at first. `relay` is the id of
     the relay that this connection feeds, which must not be on the way to the publisher (F16).
@@ -301,7 +301,7 @@ class Follower:
                 self._join_answers.take_private(message, now)
             elif subscription.change is not None:
                 self._change_answers.take_pushed(subscription.change, prefix, message, now)
-            # Else it is of an earlier subscription, or a channel that was left (Q9, E26).
+            # Else it is of an earlier subscription, or a channel that was left (E26).
         except RemoteProtocolError as error:
             connection.stop(FollowerEvent.RULE_BROKEN, error)
 

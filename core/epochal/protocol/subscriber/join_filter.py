@@ -28,7 +28,7 @@ class JoinFilter:
         self.aborted = set(aborted)
 
     def admits(self, time: Time) -> bool:
-        """Whether the epoch `time` can be delivered whole (S10, E15)."""
+        """Whether the epoch `time` can be delivered whole (E15)."""
         if self.lower is not None and not self.lower.less_equal(time):
             return False
         return not any(less_equal(time, under_way) for under_way in self.upper) and time not in self.aborted

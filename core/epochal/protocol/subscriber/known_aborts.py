@@ -26,7 +26,7 @@ class KnownAborts:
         self.torn: set[Time] = set()
         """Times of data that came and was lost again before every segment had begun."""
         self._lost: list[tuple[Antichain, Downset]] = []
-        """(frontier, times) of each lost memory: what is in both is aborted, even if it begins only now (E11)."""
+        """(frontier, times) of each lost memory: what is in both is aborted, even if it begins now (E11 horizon)."""
         self._remembered: dict[Time, None] = {}
 
     def know(self, times: Iterable[Time]) -> None:
@@ -42,7 +42,7 @@ class KnownAborts:
         return time in self._remembered
 
     def lose(self, lower: Iterable[Time], below: Iterable[Time]) -> None:
-        """A publisher has lost its memory: all that `lower` reaches and is <= one of `below` is aborted (E11)."""
+        """A publisher lost its memory: all that `lower` reaches and is <= one of `below` is aborted (E11 horizon)."""
         lost = Antichain(lower), Downset(below)
         if lost not in self._lost:  # a publisher that dies again and again loses the same
             self._lost.append(lost)

@@ -261,7 +261,7 @@ class SubscriberMachine:
         self._topics_begin(name, rejoined.state, rejoined.topics)
 
     def reached(self, name: str, seq: int) -> None:
-        """The follower of `name` has all that there is for it up to event `seq` (F7, F10)."""
+        """The follower of `name` has all that there is for it up to event `seq` (F7)."""
         segment = self._segments[name]
         segment.seq = max(segment.seq, seq)
 
@@ -388,7 +388,7 @@ class SubscriberMachine:
             self._advance(segment)
 
     def _rewind(self, name: str, segment: FollowedSegment, seq: int) -> None:
-        """The last incarnation lost all events after `seq`: epochs that hold data of these are aborted (E10).
+        """The last incarnation lost all events after `seq`: epochs with data of these are aborted (E10 durability).
 
         Publishers store frontier changes and aborts before they push them, so only data can be lost.
         """
@@ -414,7 +414,7 @@ class SubscriberMachine:
             reached = segment.seq
             for event in waiting:
                 self._take_in(name, segment, event)
-            segment.seq = reached  # which may be after the last of them (F7, F10)
+            segment.seq = reached  # which may be after the last of them (F10)
 
     def event(self, name: str, event: m.Event | Moved) -> None:
         """The next event of segment `name`, directly after the last; or a `Moved` in place of events that are gone."""

@@ -28,7 +28,7 @@ class PublisherTerms:
         self._segment = segment
         self._relay = relay
         self._least_incarnation = least_incarnation
-        """The highest incarnation seen before (E12)."""
+        """The highest incarnation seen before (E12 fencing)."""
         self.welcome: m.Welcome | None = None
         self.incarnation = 0
         self.newest = m.NOTHING_YET

@@ -62,7 +62,7 @@ class SegmentProgress:
         self._reports.append(Began(incarnation, state, filters, gap, resumed, topics))
 
     def reached(self, seq: int, topics: TopicFilter | None) -> None:
-        """All that there is of `topics` up to event `seq` has come; for None, all that is on the channel (F7, F10)."""
+        """All that there is of `topics` up to event `seq` has come; for None, all that is on the channel (F7)."""
         self._passed.extend(self.last, seq, topics)
         self.last = seq
         self._reports.append(Reached(seq))
@@ -74,7 +74,7 @@ class SegmentProgress:
             self._reports.append(Reached(seq))
 
     def moved(self, seq: int, lower: tuple[Time, ...]) -> None:
-        """Up to event `seq` only the frontier moved, in events that are gone (E13)."""
+        """Up to event `seq` only the frontier moved, in events that are gone (E13 retention)."""
         self.last = seq
         self._reports.append(Moved(seq, lower))
 

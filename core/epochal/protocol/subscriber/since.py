@@ -31,7 +31,7 @@ class From(StrEnum):
 
 
 class AfterEvent(NamedTuple):
-    """Begin after event `seq`, as a subscriber that joins there (E13); for None in the present incarnation."""
+    """Begin after event `seq`, as one that joins there (E13 retention); for None in the present incarnation."""
 
     seq: int
     incarnation: int | None = None

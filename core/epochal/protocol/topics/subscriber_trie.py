@@ -123,7 +123,7 @@ class SubscriberTrie:
         return TopicFilter.of(signs)
 
     def change(self, wanted: TopicFilter) -> None:
-        """The user wants something else from now on (N3, N20; F3, F5)."""
+        """The user wants something else from now on (F3)."""
         before, self._wanted = self._wanted, wanted
         for prefix, _ in before:
             if prefix not in wanted:
@@ -222,7 +222,7 @@ class SubscriberTrie:
         )
 
     def _due_reset(self) -> tuple[bytes, Step] | None:
-        """The deepest entry that is not the user's; "" comes last (F2, F5).
+        """The deepest entry that is not the user's; "" comes last (F2).
 
         What is above it is left until it is gone: where nothing is sent, no batch would ever cause its reset.
         """
@@ -238,7 +238,7 @@ class SubscriberTrie:
     # ---- what no batch would cause ----
 
     def _try(self, prefixes: Iterable[bytes]) -> None:
-        """Send at once what no batch would cause, as far as there is room (F3, N14)."""
+        """Send at once what no batch would cause, as far as there is room (N14)."""
         for prefix in list(prefixes):
             step = self._urgent(prefix)
             if step is None:

@@ -58,7 +58,7 @@ class SessionAppends:
     # ---- what the program appends ----
 
     def start_group(self, group: int) -> None:
-        """Number the next appends from the start of `group`, so that a task that runs again is recognised (E6)."""
+        """Number the next appends from the start of `group`, to recognise a task that runs again (E6 sessions)."""
         for segment in self._segments.values():
             segment.next = group << GROUP
 
@@ -100,7 +100,7 @@ class SessionAppends:
         return ticket
 
     def check(self, time: object) -> Time:
-        """Return `time`, or raise what `append` at `time` would raise (S35, E2, E5)."""
+        """Return `time`, or raise what `append` at `time` would raise (S35)."""
         self._life.check_open()
         at = self._shape.check(time)
         if at in self.aborted:
@@ -147,7 +147,7 @@ class SessionAppends:
         self.waiting_bytes -= segment.fill()
 
     def refused(self, segment: SegmentSession, refused: m.AppendRefused) -> None:
-        """An append was refused: it failed, and so do the moves after it (E1)."""
+        """An append was refused: it failed, and so do the moves after it (E1 barrier)."""
         sent = segment.refused(refused.number)
         if sent is None:
             return
@@ -162,7 +162,7 @@ class SessionAppends:
             asked_for = sent.append.time in self.own_aborts  # so it stops no move
         self._outcomes.failed(sent.ticket, error, quiet=asked_for)
         if len(self._moves) and not asked_for:
-            # E1: also when its own caller gets the error, who did not know of it when the move was made.
+            # E1 barrier: also when its own caller gets the error, who did not know of it when the move was made.
             self._outcomes.remember(error)
         self.waiting_bytes -= segment.fill()
 

@@ -1,4 +1,4 @@
-"""A writer's capabilities, and the moves that wait until every append before them is acknowledged (E1).
+"""A writer's capabilities, and the moves that wait until every append before them is acknowledged (E1 barrier).
 
 This is what a writer may still publish. It changes only when the application moves it, or when moves fail.
 
@@ -59,7 +59,7 @@ class Moves:
         return not self.held.less_equal(time) and Antichain([time]).reaches_all(self.held)
 
     def stay(self, ticket: int) -> None:
-        """Move nothing, once every append before is acknowledged, as a move would be (E1)."""
+        """Move nothing, once every append before is acknowledged, as a move would be (E1 barrier)."""
         self._queue.append(Move(ticket, self._capabilities, None, None))
 
     def hold(self, ticket: int, time: Time) -> None:

@@ -1,7 +1,7 @@
 """A writer of any number of segments: its session, its numbered appends, and how it opens and ends.
 
-A machine without I/O. Separate from the client, which owns sockets and futures, so that E1 (a move is sent only after
-every earlier append is acknowledged, at every segment) can be tested against every order of messages.
+A machine without I/O. Separate from the client, which owns sockets and futures, so that the E1 barrier (a move is sent
+only after every earlier append is acknowledged, at every segment) can be tested against every order of messages.
 
 Its states, and what leads from one to another, are the table in `session_states`. `appends` numbers what the program
 appends, `operations` sends what every segment must confirm; here is what opens, moves and ends the session.
@@ -51,9 +51,9 @@ class WriterMachine:
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
     `AppendsLost` where one starts again. `seen` are the highest incarnations that an earlier session of this writer
-    has seen (E12). `after` is what that one had `asked`, if this one goes on with its connections: answers up to that
-    number are for the earlier session. `sources`: it may number what it appends by a source of its own (E50).
-    `heartbeat` is in seconds.
+    has seen (E12 fencing). `after` is what that one had `asked`, if this one goes on with its connections: answers up
+    to that number are for the earlier session. `sources`: it may number what it appends by a source of its own
+    (E50 sources). `heartbeat` is in seconds.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class WriterMachine:
     def pending_epochs(self) -> tuple[Time, ...]:
         """Times appended at and not left, by this session or the one before.
 
-        What a restarted writer must finish or abort (E6).
+        What a restarted writer must finish or abort (E6 sessions).
         """
         return tuple(sorted(set().union(*(segment.touched for segment in self._segments.values()))))
 
     @property
     def resume_from(self) -> int:
-        """Up to this source number all was published when the session opened, -1 for nothing (E50).
+        """Up to this source number all was published when the session opened, -1 for nothing (E50 sources).
 
         Raises `UsageError` where a publisher keeps none, and `EpochAbortedError` where that cannot be known.
         """
@@ -148,7 +148,7 @@ class WriterMachine:
 
     @property
     def seen(self) -> dict[str, int]:
-        """The highest incarnation of each segment that was seen so far (E12)."""
+        """The highest incarnation of each segment that was seen so far (E12 fencing)."""
         return {name: segment.least_incarnation for name, segment in self._segments.items()}
 
     @property
@@ -181,7 +181,7 @@ class WriterMachine:
         """The shell cannot go on, or waits no longer: the session is over.
 
         `leaves`: no later session goes on with it, so it leaves by an exception where it is open (E4), and no publisher
-        waits for it as lost (E46). Not where it withdraws: then an earlier session may have left something.
+        waits for it as lost. Not where it withdraws: then an earlier session may have left something.
         """
         if not self.over:
             leaves = leaves and self.life.state is not WriterSessionState.WITHDRAWING
@@ -194,7 +194,7 @@ class WriterMachine:
     def raise_failure(self) -> None:
         """Raise the first failure of an append or move that no one awaited, once.
 
-        Later moves are possible again then (E1).
+        Later moves are possible again then (E1 barrier).
         """
         self._outcomes.raise_failure()
 
@@ -209,7 +209,7 @@ class WriterMachine:
     # ---- connections ----
 
     def connected(self, name: str) -> None:
-        """There is a connection to the publisher of segment `name`: open, or resume (E6, E10)."""
+        """There is a connection to the publisher of segment `name`: open, or resume (E6 sessions)."""
         if self.over:
             return
         segment = self._segments[name]
@@ -280,7 +280,8 @@ class WriterMachine:
         if news:
             self.appends.epochs_lost(name, news)
         if restarted and self.shared:
-            # Nobody here knows what the writers under this one had appended there: no epoch may be called whole (E11).
+            # Nobody here knows what the writers under this one had appended there: no epoch may be called whole
+            # (E11 horizon).
             detail = f"the publisher of segment {name} restarted without its history"
             lost = AppendsLost(
                 f"{detail} while others wrote under {self.writer!r}; the epochs that were open are aborted"
@@ -312,7 +313,7 @@ class WriterMachine:
         self._outcomes.report(SessionReady(tuple(self._moves.held)))
 
     def _send_again(self, name: str, segment: SegmentSession) -> None:
-        """After a reconnect: what the segment has not answered, in an order that keeps E1.
+        """After a reconnect: what the segment has not answered, in an order that keeps the E1 barrier.
 
         A move waited for all appends before it, so none of the unacknowledged appends was before a move that was sent:
         operations go first, and appends after them.
@@ -331,7 +332,7 @@ class WriterMachine:
     def advance(self, time: object, *, awaited: bool = False) -> int:
         """Downgrade every capability to `time`.
 
-        Where all are after it already, nothing is moved: a program that starts again repeats its moves (E50).
+        Where all are after it already, nothing is moved: a program that starts again repeats its moves (E50 sources).
         """
         self.life.check_open()
         if self.under is None and self._moves.is_done(self.shape.check(time)):
@@ -357,7 +358,7 @@ class WriterMachine:
         return ticket
 
     def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
-        """End the session: close and finish wait for all appends (E1), abort does not wait, nor for them."""
+        """End the session: close and finish wait for all appends (E1 barrier), abort does not wait, nor for them."""
         if not (how is m.Leaving.ABORT and self.life.state is WriterSessionState.LEAVING):
             self.life.check_open()
         ticket = self._outcomes.ticket(awaited=awaited)
@@ -376,7 +377,7 @@ class WriterMachine:
         """Undo an open that its caller gave up, so that nothing waits for this writer's time-out.
 
         Returns a ticket, or None where no publisher can have heard of the session. What an earlier session left is not
-        touched: publishers keep it until a next session comes for it, or their time-out (E6).
+        touched: publishers keep it until a next session comes for it, or their time-out (E6 sessions).
         """
         if self.over or not any(segment.asked for segment in self._segments.values()):
             return None
@@ -392,7 +393,8 @@ class WriterMachine:
         """Leave as soon as it is known whether the session goes on with what an earlier one left."""
         goes_on = self._joining.goes_on()
         if goes_on:
-            # To leave would abort what the earlier session appended (E3), which its next session may still complete.
+            # To leave would abort what the earlier session appended (E3 lost writers), which its next session may still
+            # complete.
             self.life.enter(WriterSessionEvent.SOMETHING_LEFT)
             self._outcomes.succeeded(self._withdrawal, Moved(self._withdrawal))
         elif goes_on is not None:
@@ -505,9 +507,9 @@ class WriterMachine:
         self._outcomes.report(Over(error))
 
     def unheard(self, ticket: int) -> None:
-        """Nobody awaits `ticket` any longer: if it fails, the next move or flush raises that (E1)."""
+        """Nobody awaits `ticket` any longer: if it fails, the next move or flush raises that (E1 barrier)."""
         self._outcomes.unheard(ticket)
 
     def fail_quietly(self, error: EpochalError) -> None:
-        """Remember a failure that no one awaits; E1: no move is sent before it has been raised."""
+        """Remember a failure that no one awaits; E1 barrier: no move is sent before it has been raised."""
         self._outcomes.remember(error)

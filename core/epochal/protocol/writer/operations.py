@@ -2,10 +2,10 @@
 
 Separate from the machine, which knows the session's phases: here is only when an operation is sent, and when it has
 taken effect everywhere. A move (a change of capabilities, or a close or finish) waits until every append before it is
-acknowledged (E1); an abort does not wait.
+acknowledged (E1 barrier); an abort does not wait.
 
 Every append and operation has a ticket, and its outcome is reported once. A failure that no one awaits is kept, and no
-move is sent before it has been raised (E1).
+move is sent before it has been raised (E1 barrier).
 
 Sources: rules E1, E5, E7.
 """
@@ -222,7 +222,8 @@ class Operations:
     def has_left(self, segment: SegmentSession) -> bool:
         """Whether the leave has taken effect there, or is not needed: then it is not to be opened again.
 
-        To open again would cancel a finish (E7), and after an open that was withdrawn no one would leave once more.
+        To open again would cancel a finish (E7 finish), and after an open that was withdrawn no one would leave once
+        more.
         """
         ticket, how = self._left
         return how is not None and all(ticket != of for of, _ in segment.operations.values())
@@ -277,7 +278,7 @@ class Joining:
         if not given_up:
             return self._hold()
         self._moves.sources.given_up()
-        # Nothing is released before every segment has aborted them, or a next session would not know (E3).
+        # Nothing is released before every segment has aborted them, or a next session would not know (E3 lost writers).
         self.ticket = self._aborting = self._outcomes.ticket()
         self._operations.start(self.ticket, lambda op, name: m.Abort(op, name, self._held_at(name, given_up)))
         return False
@@ -287,10 +288,10 @@ class Joining:
         return self._hold() if ticket == self._aborting else ticket == self.ticket
 
     def _given_up(self) -> list[Time]:
-        """Epochs appended at and not left, whose capability some segment took away, and gave a new one since (E3).
+        """Epochs appended at and not left, whose capability a segment took and granted again (E3 lost writers).
 
         A segment where the earlier session closed or finished took nothing away: that session had all its appends
-        acknowledged everywhere before it left there (E1), and it was about to leave here too.
+        acknowledged everywhere before it left there (E1 barrier), and it was about to leave here too.
         """
         touched = set[Time]().union(*(segment.touched for segment in self._segments.values()))
         took_away = [segment for segment in self._segments.values() if segment.granted and not segment.closed]

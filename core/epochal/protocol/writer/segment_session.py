@@ -47,7 +47,7 @@ class SegmentSession:
     """Whether an earlier session has closed or finished there, and this one got the new grant after that."""
     incarnation: int = 0
     least_incarnation: int = 0
-    """The highest that an earlier session has seen; the publisher of a lower one is stale (E12)."""
+    """The highest that an earlier session has seen; the publisher of a lower one is stale (E12 fencing)."""
     window: int = 0
     next: int = 0
     acked: int = -1
@@ -56,7 +56,7 @@ class SegmentSession:
     touched: set[Time] = field(default_factory=set)
     """Times appended at and not left."""
     source: int = -1
-    """Up to this source number, what the segment takes was logged when the session opened (E50)."""
+    """Up to this source number, what the segment takes was logged when the session opened (E50 sources)."""
     source_at: int = -1
     """The event of that, or a later one."""
     unacked: deque[SentAppend] = field(default_factory=deque)
@@ -95,7 +95,7 @@ class SegmentSession:
     def resume(self, aborted: set[Time]) -> m.Resume:
         """What a publisher needs that may have lost its memory.
 
-        What was aborted stays so in its next life (E11).
+        What was aborted stays so in its next life (E11 horizon).
         """
         still = {time for time in aborted if self.held.less_equal(time)}
         return m.Resume(self.acked, tuple(self.held), tuple(sorted(self.touched | still)))

@@ -1,8 +1,8 @@
 """The states of a writer's session, and the events that lead from one to another.
 
 "All" means every segment of the stream. A connection that breaks changes no state: after the next `connected` the
-segment is opened again, and gets again what it has not answered, operations first and then appends (E6). Where the
-session has left it is not opened again: an abort that its leave overtook gets no answer then, and waits for none.
+segment is opened again, and gets again what it has not answered, operations first and then appends (E6 sessions). Where
+the session has left it is not opened again: an abort that its leave overtook gets no answer then, and waits for none.
 
 docs/protocol.md draws this table.
 """
@@ -23,7 +23,7 @@ class WriterSessionState(StrEnum):
     OPEN = "open"
     """`SessionReady` was reported: the program may append and move."""
     LEAVING = "leaving"
-    """`Leave` is sent, or waits until all appends before it are acknowledged (E1)."""
+    """`Leave` is sent, or waits until all appends before it are acknowledged (E1 barrier)."""
     WITHDRAWING = "withdrawing"
     """The open was given up, and it is not known yet whether an earlier session left something."""
     OVER = "over"
@@ -36,15 +36,15 @@ class WriterSessionEvent(StrEnum):
     ANSWERED = "all have answered `Open`"
     ANSWERED_UNDER = "all have answered `Open`, and the capability is another writer's"
     JOINED = "all hold what all can give (E5)"
-    LEFT = "`leave`, to close or finish: `Leave` follows once all appends are acknowledged (E1)"
+    LEFT = "`leave`, to close or finish: `Leave` follows once all appends are acknowledged (E1 barrier)"
     LEFT_BY_EXCEPTION = "`leave`, by an exception: `Leave` is sent at once (E4)"
-    LEAVE_FAILED = "an append failed before `Leave` was sent, which is not sent then (E1)"
+    LEAVE_FAILED = "an append failed before `Leave` was sent, which is not sent then (E1 barrier)"
     CONFIRMED = "all have confirmed, and nothing waits"
-    COMPLETED = "the stream is complete: this writer's finish and all others took effect (E7)"
+    COMPLETED = "the stream is complete: this writer's finish and all others took effect (E7 finish)"
     WITHDRAWN = "`withdraw`: the caller has given the open up"
     NOTHING_LEFT = "no earlier session has left anything: `Leave` is sent wherever the session may be open"
-    SOMETHING_LEFT = "an earlier session has left something, with which its next one goes on (E6)"
-    FAILED = "an error that no new connection heals: `Leave` where it is open, if it was lost (E3)"
+    SOMETHING_LEFT = "an earlier session has left something, with which its next one goes on (E6 sessions)"
+    FAILED = "an error that no new connection heals: `Leave` where it is open, if it was lost (E3 lost writers)"
     GIVEN_UP = "`give_up`: the shell cannot go on. `Leave` where it is open, unless a next session comes (E4)"
 
 

@@ -1,4 +1,4 @@
-"""Source numbers of a writer: where its program's own source goes on after a restart (E50).
+"""Source numbers of a writer: where its program's own source goes on after a restart (E50 sources).
 
 The program numbers what it publishes. A segment keeps the highest number that it logged, and takes what is not above it
 for a repeat. With several segments the least of these says how far all is published. But a segment that few keys fall
@@ -75,7 +75,7 @@ class SourceNumbers:
         self._first = {time: self.whole + 1 for answer in answers for time in answer.touched}
 
     def given_up(self) -> None:
-        """Opening aborts epochs that an earlier session had begun (E3); if there are numbers, some may be in these."""
+        """Opening aborts epochs of an earlier session (E3 lost writers); if there are numbers, some may be in these."""
         self._torn = self._torn or self._has_some
 
     def aborted(self, times: Iterable[Time]) -> None:

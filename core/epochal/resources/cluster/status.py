@@ -53,7 +53,7 @@ class Seen:
     waiting_segments: tuple[str, ...] = ()
     """Segments whose appends have waited for the catalog for too long (E11 horizon)."""
     full_disks: tuple[str, ...] = ()
-    """Segments whose logs cannot be written, each with the reason (E10)."""
+    """Segments whose logs cannot be written, each with the reason (E10 durability)."""
     unbound: tuple[str, ...] = ()
     """Claims to which no volume can be bound, each with the reason."""
     patience: float = 300.0

@@ -118,7 +118,7 @@ async def lookup(request: web.Request) -> web.Response:
 
 
 async def finish_segment(request: web.Request) -> web.Response:
-    """Record a finishing mark (E7)."""
+    """Record a finishing mark (E7 finish)."""
     namespace, name = _stream_name(request)
     segment, mark = request.match_info["segment"], await _body(request, Finishing)
     return web.json_response(
@@ -129,14 +129,14 @@ async def finish_segment(request: web.Request) -> web.Response:
 
 
 async def register_publisher(request: web.Request) -> web.Response:
-    """Give segments to a publisher process (E12)."""
+    """Give segments to a publisher process (E12 fencing)."""
     asked = await _body(request, Register)
     answer = await request.app[CATALOG].submit(lambda rules: publishers.register(rules, asked, _now()))
     return web.json_response(answer.to_json(), status=201)
 
 
 async def renew_publisher(request: web.Request) -> web.Response:
-    """Renew a lease, with what the publisher reports (E11)."""
+    """Renew a lease, with what the publisher reports (E11 horizon)."""
     body = await _body(request, Renew)
     publisher = request.match_info["publisher"]
     answer = await request.app[CATALOG].renew(Renewing(publisher, body.token, body.segments))

@@ -1,9 +1,9 @@
 """What a request changes, and the numbers that it is given.
 
 All rules return a `Decision`. Every change gets its revision here, and with it its place in the history (S26). Each
-number that a catalog gives out is greater than all before it, and none is below the clock (E12). So no number is given
-out twice, even when the database is restored from an older copy: the numbers that the copy does not know were given out
-earlier, so they are below the clock.
+number that a catalog gives out is greater than all before it, and none is below the clock (E12 fencing). So no number
+is given out twice, even when the database is restored from an older copy: the numbers that the copy does not know were
+given out earlier, so they are below the clock.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ class Decision(Generic[A]):
 
 
 class Rules:
-    """What rules decide on: the state, and the least number that may be given out now (E12).
+    """What rules decide on: the state, and the least number that may be given out now (E12 fencing).
 
     Rules read the state, raise a typed error or return a `Decision`, and change nothing. The caller first writes a
     decision's changes to disk, and then the state takes them over: memory is never ahead of what survives a crash.

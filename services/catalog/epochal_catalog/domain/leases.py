@@ -1,8 +1,8 @@
 """Leases: how long a publisher or a subscriber is taken to be alive.
 
 Separate from the rules because expiry is about time only; they decide what follows from it. When a
-publisher's lease lapses, its addresses are withdrawn, but never its segments (E12); when a subscriber's lapses, its
-subscription is withdrawn (S30). Reads no clock: `now` is monotonic seconds, given by the caller.
+publisher's lease lapses, its addresses are withdrawn, but never its segments (E12 fencing). When a subscriber's lapses,
+its subscription is withdrawn (S30). Reads no clock: `now` is monotonic seconds, given by the caller.
 """
 
 from collections.abc import Hashable, Iterable

@@ -21,7 +21,7 @@ class StreamRecord(Record):
     """A declared stream. A `uid` is never used again, so a new stream under an old name can be distinguished (S26).
 
     `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once
-    (E7).
+    (E7 finish).
     """
 
     uid: str
@@ -34,7 +34,7 @@ class StreamRecord(Record):
 
 
 def _completed_once(new: Any, old: Any) -> Any:
-    """Completion is recorded once, for ever (E7)."""
+    """Completion is recorded once, for ever (E7 finish)."""
     return (new.generation >= old.generation) & (old.completed.is_(None) | (old.completed == new.completed))
 
 
@@ -52,12 +52,12 @@ STREAM_ROWS = Rows(
 class SegmentRecord(Record):
     """A key range [lo, hi) of a stream, and what its publishers last reported about it.
 
-    `incarnation` rises with every new owner of the segment, and `token` is the fencing token of the newest (E12).
-    The next incarnation, if it has no volume, starts from `lower` (None: never reported) and `writers`, and aborts what
-    `horizon` covers: an antichain of maximal times (None: not known). `marks` are facts that outlive a publisher and
-    that only publishers read. All these are written together, as the record `record_number` of the incarnation (E11).
-    `finishing` outlives an incarnation. `finishing_number` and `record_number` do not: each incarnation starts to count
-    from the beginning.
+    `incarnation` rises with every new owner of the segment, and `token` is the fencing token of the newest
+    (E12 fencing). The next incarnation, if it has no volume, starts from `lower` (None: never reported) and `writers`,
+    and aborts what `horizon` covers: an antichain of maximal times (None: not known). `marks` are facts that outlive a
+    publisher and that only publishers read. All these are written together, as the record `record_number` of the
+    incarnation (E11 horizon). `finishing` outlives an incarnation. `finishing_number` and `record_number` do not: each
+    incarnation starts to count from the beginning.
     """
 
     uid: str
@@ -77,7 +77,7 @@ class SegmentRecord(Record):
 
 
 def _not_overtaken(new: Any, old: Any) -> Any:
-    """A late record of an incarnation never replaces a newer one (E11)."""
+    """A late record of an incarnation never replaces a newer one (E11 horizon)."""
     return (new.token > old.token) | ((new.token == old.token) & (new.record_number >= old.record_number))
 
 
@@ -97,7 +97,7 @@ SEGMENT_ROWS = Rows(
 
 @dataclass(frozen=True, slots=True)
 class HorizonRecorded:
-    """A segment with a change only in horizon, marks or record number: stored, but not shown to watchers (E11)."""
+    """A segment with a change only in horizon, marks or record number: stored, not shown to watchers (E11 horizon)."""
 
     segment: SegmentRecord
 
@@ -185,7 +185,7 @@ class LivenessNoticed:
 class Reported:
     """A publisher's counters of a segment, its channels, and who holds time back there.
 
-    Every time that is <= one of `below` is aborted, because its memory was lost (E11).
+    Every time that is <= one of `below` is aborted, because its memory was lost (E11 horizon).
     """
 
     counters: dict[str, float] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class Reported:
     channels: tuple[ReportedChannel, ...] = ()
 
     def lost(self, writer: str) -> bool:
-        """Whether time is held for this writer because it is lost (E46)."""
+        """Whether time is held for this writer because it is lost (E46 hold)."""
         return any(held.kind == HolderKind.LOST and held.writer == writer for held in self.holders)
 
 

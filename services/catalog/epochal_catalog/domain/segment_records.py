@@ -1,4 +1,4 @@
-"""What a publisher's report changes in the stored record of a segment, and which reports are refused (E11).
+"""What a publisher's report changes in the stored record of a segment, and which reports are refused (E11 horizon).
 
 The next publisher of the segment starts from this record when it has no log on disk. Separate from the rules of
 publishers because it concerns one segment only: it needs no state, and no lease.

@@ -63,7 +63,7 @@ class StreamEntry:
 
     @property
     def complete(self) -> bool:
-        """Whether completion is recorded (E7)."""
+        """Whether completion is recorded (E7 finish)."""
         return self.record.completed is not None
 
     def open_segments(self) -> list[SegmentRecord]:
@@ -271,7 +271,7 @@ class CatalogState:
 
     @property
     def last_token(self) -> int:
-        """The newest fencing token; it is never given out again (E12)."""
+        """The newest fencing token; it is never given out again (E12 fencing)."""
         return self._counters.get("token", 0)
 
     def counter(self, name: str) -> int | None:

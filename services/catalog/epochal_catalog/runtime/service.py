@@ -45,7 +45,7 @@ class Catalog:
 
     One task does every write: it decides on the state that all earlier writes left, has the store write, and then
     commits to memory. A write goes on when its caller goes away. `clock` is monotonic seconds. `wall` is seconds since
-    1970: no number is given out below it (E12).
+    1970: no number is given out below it (E12 fencing).
     """
 
     def __init__(

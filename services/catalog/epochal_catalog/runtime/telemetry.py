@@ -103,7 +103,7 @@ def _held(state: CatalogState, now: float) -> Iterable[Observation]:
 
 
 def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
-    """How many lost writers each stream waits for: streams with `whenLost: hold` (E46), and any that waits for one."""
+    """How many lost writers each stream waits for: those with `whenLost: hold` (E46 hold), and any that waits."""
     for entry in state.streams():
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
         if writers or entry.manifest.spec.progress.when_lost == "hold":

@@ -2,7 +2,7 @@
 
 Separate from the state because only the storage package uses SQL. The store checks nothing but the fences: a record
 with an older token, or a number that does not rise, is refused in the transaction itself, even if the state in memory
-allowed it (E12).
+allowed it (E12 fencing).
 """
 
 import asyncio

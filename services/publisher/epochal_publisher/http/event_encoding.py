@@ -38,7 +38,7 @@ class Form(StrEnum):
 
 
 def opening(position: Position, incarnation: int, state: SegmentState) -> dict[str, Any]:
-    """The first item of every answer: the state just after `position`, where its events start (E13)."""
+    """The first item of every answer: the state just after `position`, where its events start (E13 retention)."""
     return {
         "kind": "opening",
         "position": list(position),

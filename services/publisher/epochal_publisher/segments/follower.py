@@ -37,7 +37,7 @@ PRESENT = -1
 
 
 class PassedLull(Unavailable):
-    """A reader was slower than retention, and has lost nothing but progress: the next opening has the state (E13)."""
+    """A reader was slower than retention, but lost only progress: the next opening has the state (E13 retention)."""
 
 
 class HistoryOwner(Protocol):
@@ -77,11 +77,11 @@ class HistoryFollower:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was read and nothing can follow (E7)."""
+        """Whether everything was read and nothing can follow (E7 finish)."""
         return not self.served.published_lower and self.at >= self.served.publisher.seq
 
     async def open(self, start: StartPlace) -> SegmentState:
-        """Go to a position; returns the state there. Past a lull that is gone, that is where it ends (E13).
+        """Go to a position; returns the state there. Past a lull that is gone, that is where it ends (E13 retention).
 
         Raises `InvalidRequest`, `EventsTruncated`, `LogError`, `Unavailable`.
         """
@@ -126,7 +126,7 @@ class HistoryFollower:
         if survived is None or seq < history.first:
             passed = lull if survived is not None and lull is not None and lull.since.seq <= survived else None
             return first, passed is not None, passed
-        return min(survived, published), True, None  # later events did not survive: go back to where they end (E10)
+        return min(survived, published), True, None  # what came later did not survive (E10 durability)
 
     async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at

@@ -1,7 +1,7 @@
 """This process's right to its segments: registered at the catalog, renewed every second, given up at the end.
 
 Touches no sockets: each answer of the catalog becomes a call of `LeaseOwner`. While the catalog is away, streams go on.
-Only after a stall must the process have its lease confirmed before it goes on (E12).
+Only after a stall must the process have its lease confirmed before it goes on (E12 fencing).
 
 A superseded process leaves a mark, a file by which it keeps itself from being started again. An exit status is not
 enough: what starts processes may ignore it (a pod's containers are always started again), and to the catalog a process
@@ -62,7 +62,7 @@ class LeaseOwner(Protocol):
         """The lease was valid at some time after stall number `stalls`."""
 
     def completed(self) -> None:
-        """The stream is complete (E7)."""
+        """The stream is complete (E7 finish)."""
 
     def finishing_answered(self, segment: str, number: int, complete: bool) -> None:
         """The catalog answered a finishing report."""
@@ -105,7 +105,7 @@ class PublisherLease:
     ) -> tuple[StreamInfo, Registration]:
         """Register; waits as long as the catalog is away. Raises any error that it answers.
 
-        `incarnations`: the last one of each log on disk. Call it only with those logs locked (E12).
+        `incarnations`: the last one of each log on disk. Call it only with those logs locked (E12 fencing).
         """
         settings = self._settings
         namespace, _, name = settings.stream.partition("/")
@@ -129,7 +129,7 @@ class PublisherLease:
         logger.warning("no catalog answers at %s (%s); trying again until one does", self._settings.catalog, reason)
 
     def ask_now(self) -> None:
-        """Renew at once: something waits for the answer (E11, E12)."""
+        """Renew at once: something waits for the answer (E11 horizon)."""
         self._soon.set()
 
     async def keep(self, owner: LeaseOwner) -> None:
@@ -182,7 +182,7 @@ class PublisherLease:
         self._soon.clear()
 
     def report_finishing(self, segment: str, number: int, finishing: bool) -> None:
-        """Queue a finishing report. Reports of one segment are sent one after the other (E7)."""
+        """Queue a finishing report. Reports of one segment are sent one after the other (E7 finish)."""
         self._finishing.setdefault(segment, asyncio.Queue()).put_nowait((number, finishing))
 
     async def report(self, owner: LeaseOwner, segment: str) -> None:

@@ -69,7 +69,7 @@ class HostedSegment:
         view_memory: ViewMemory,
         now: float,
     ) -> "HostedSegment":
-        """Begin an incarnation where the log on disk ends, or where the catalog says that the last one ended (E7, E11).
+        """Begin an incarnation where the log on disk ends, or where the catalog says the last one ended (E11 horizon).
 
         `sessions`: the newest session of each writer that had more than one. With a log, `store.commit` must be
         written first. Raises `LogError`.
@@ -124,7 +124,7 @@ class HostedSegment:
             self.frontier_since = now
 
     def recorded(self, number: int, now: float) -> None:
-        """The catalog has stored record `number`, and none after it (E11)."""
+        """The catalog has stored record `number`, and none after it (E11 horizon)."""
         if number != self.recorded_number:
             self.recorded_number = number
             self.waiting_since = None

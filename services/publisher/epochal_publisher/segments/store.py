@@ -141,7 +141,7 @@ class SegmentStore:
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
         """The publisher begins: makes the `commit` that writes so to the log, before all others.
 
-        If the log may lack acknowledged appends, the commit also aborts the open epochs (E11).
+        If the log may lack acknowledged appends, the commit also aborts the open epochs (E11 horizon).
         """
         self.begun = True
         checkpoint, relaxed = _checkpoint(publisher), not self._always_sync
@@ -171,7 +171,7 @@ class SegmentStore:
         events, buffers = _of(effects)
         notes, now = encode_notes(entry.notes), monotonic()
         # Sync also after a frame that vouches. If the commit could be lost, the log would end with that frame, and so
-        # say that nothing is missing (E11).
+        # say that nothing is missing (E11 horizon).
         sync = entry.secure or self._always_sync or self._vouched
         sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:
@@ -228,7 +228,7 @@ class SegmentStore:
             self.log.vouch()
 
     def _rely_on_the_kernel(self) -> None:
-        # The kernel has the bytes, so the end of this process loses nothing; a crash of the machine may (E11).
+        # The kernel has the bytes, so the end of this process loses nothing; a crash of the machine may (E11 horizon).
         self.log.mark_durable(self.log.last)
         self._unsynced = True
 
@@ -365,7 +365,7 @@ class SegmentStores:
         self._encoding = ThreadPoolExecutor(1, "encoding")
 
     async def __aenter__(self) -> Self:
-        """Open and recover every log. Waits while another process has one (E12). Raises `LogError`, `ConfigError`."""
+        """Recover every log. Waits while another process has one (E12 fencing). Raises `LogError`, `ConfigError`."""
         if self.policy == "memory":
             return self
         opening: list[asyncio.Future[None]] = []
@@ -381,7 +381,7 @@ class SegmentStores:
         return self
 
     def _check_directory(self) -> None:
-        """Refuse a file system that could lose acknowledged appends (E10), or let two processes own a log (E12)."""
+        """Refuse a file system that could lose acknowledged appends, or let two processes own a log (E12 fencing)."""
         data = self._settings.data
         if data is None:
             detail = f"{self._settings.stream} keeps its history on disk (spec.history.storage)"

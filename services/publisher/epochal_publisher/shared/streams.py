@@ -104,7 +104,7 @@ class SharedStreams:
     async def _keep(self, asked: Serve, kept: _Kept, before: _Kept | None) -> None:
         ABOUT.set(asked.stream)
         if before is not None and before.task is not None:
-            await asyncio.wait([before.task])  # one owner of a log at a time (E12)
+            await asyncio.wait([before.task])  # one owner of a log at a time (E12 fencing)
         pace, loop = self._pace, asyncio.get_running_loop()
         backoff = Backoff(pace.restart_first, pace.restart_last, jitter=0)
         try:

@@ -2,10 +2,10 @@
 
 A publisher knows a session by its connection and segment, so a connection serves one writer at a time. If a writer has
 left with all its answers (`Free`), its connection is kept warm for the next writer to the same publisher. Any other
-connection is closed with its writer, because late messages on it must never reach another writer (E6).
+connection is closed with its writer, because late messages on it must never reach another writer (E6 sessions).
 
 The sidecar acknowledges nothing, and keeps nothing for a publisher that is away. Only the publisher acknowledges. A
-writer keeps what is not acknowledged, and sends it again (E1, E10).
+writer keeps what is not acknowledged, and sends it again (E10 durability).
 """
 
 from collections import deque

@@ -2,7 +2,7 @@
 
 A look-up is remembered for `remember` seconds. Two things in it can change. If a publisher has moved, a writer finds
 out by itself (E48). If the stream was deleted and created again, the uid in the answer for its session shows it.
-Sessions are never remembered like this (see `sessions`), because each fences the one before (E6).
+Sessions are never remembered like this (see `sessions`), because each fences the one before (E6 sessions).
 """
 
 import asyncio

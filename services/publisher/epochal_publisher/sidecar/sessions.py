@@ -1,9 +1,10 @@
 """Session numbers of writers, from the catalog; for a writer id that comes often, the next number is fetched ahead.
 
-Separate from look-ups, which may be remembered: a number is for one writer, and fences the sessions before it (E6). The
-catalog syncs each number to its disk, and a Spark task would wait for that when it opens. So when a session has left
-every segment, the next number is requested while no writer waits, if the sessions before it were this sidecar's too.
-The catalog gives it only if the session that left is still the newest, so that it never fences an open session.
+Separate from look-ups, which may be remembered: a number is for one writer, and fences the sessions before it
+(E6 sessions). The catalog syncs each number to its disk, and a Spark task would wait for that when it opens. So when a
+session has left every segment, the next number is requested while no writer waits, if the sessions before it were this
+sidecar's too. The catalog gives it only if the session that left is still the newest, so that it never fences an open
+session.
 """
 
 import asyncio

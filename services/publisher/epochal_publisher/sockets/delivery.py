@@ -56,7 +56,7 @@ class Delivery:
             served.counters.pushed_bytes += self._events.send(pushed)
 
     def _send_private(self, served: ServedSegment, effect: Private) -> None:
-        # The snapshot covers every event before it. Sent after it, they would be counted twice (S9, E14).
+        # The snapshot covers every event before it. Sent after it, they would be counted twice (S9).
         self.flush(served)
         try:
             message = served.channels.left(effect.message, effect.replaced)

@@ -64,7 +64,7 @@ class Router:
             raise
 
     def send(self, peer: bytes, messages: Iterable[m.Message]) -> None:
-        """Send to one peer, packed together. A peer that left is no error: time-outs notice its silence (E3)."""
+        """Send to one peer, packed together. A peer that left is no error: a time-out notices it (E3 lost writers)."""
         try:
             packed = encode(*messages)
         except LocalProtocolError:

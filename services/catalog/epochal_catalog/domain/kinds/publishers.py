@@ -1,7 +1,7 @@
-"""The rules of publishers: who serves which segment, by lease, fencing token and incarnation (E12).
+"""The rules of publishers: who serves which segment, by lease, fencing token and incarnation (E12 fencing).
 
 A renewal has two parts. What must survive is the record of a segment, and it is stored: the next publisher may start
-from it (E11). What may be lost, such as counters and who holds time back, stays in memory, as the lease does.
+from it (E11 horizon). What may be lost, such as counters and who holds time back, stays in memory, as the lease does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,10 +50,10 @@ class RenewalDecision(NamedTuple):
 
 
 def register(rules: Rules, asked: Register, at: str) -> Decision[Registration]:
-    """Give segments to a publisher with the next fencing token; publishers that had them are superseded (E12).
+    """Give segments to a publisher with the next fencing token; publishers that had them are superseded (E12 fencing).
 
-    The answer hands over what the last incarnation reported (E11). When an `instance` repeats its request, because
-    it did not get the answer, it gets the same answer: no publisher supersedes itself. Raises `StreamNotFound`,
+    The answer hands over what the last incarnation reported (E11 horizon). When an `instance` repeats its request,
+    because it did not get the answer, it gets the same answer: no publisher supersedes itself. Raises `StreamNotFound`,
     `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
     """
     namespace, _, name = asked.stream.rpartition("/")
@@ -158,7 +158,7 @@ def deregister(rules: Rules, publisher: str, token: int) -> Decision[None]:
 def finish(
     rules: Rules, namespace: str, name: str, segment_id: str, mark: Finishing, at: str
 ) -> Decision[dict[str, Json]]:
-    """Record a finishing mark; when every open segment has one, record completion too, for ever (E7).
+    """Record a finishing mark; when every open segment has one, record completion too, for ever (E7 finish).
 
     A mark changes nothing when its number is not above the last one of this incarnation, or when the stream is
     complete. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
@@ -196,7 +196,7 @@ def _is_repeated(state: CatalogState, asked: Register, before: RegistrationRecor
 def _released(
     state: CatalogState, entry: StreamEntry, registration: RegistrationRecord, reports: Iterable[SegmentReport]
 ) -> dict[str, int]:
-    """The released writers that a publisher may still hold time for, by its last reports (E46).
+    """The released writers that a publisher may still hold time for, by its last reports (E46 hold).
 
     Each answer repeats them until the reports no longer name them: an earlier answer may have been lost.
     """

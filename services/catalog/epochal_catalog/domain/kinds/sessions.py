@@ -1,6 +1,6 @@
-"""Sessions of writers: the number of a session fences all earlier ones of its writer (E6).
+"""Sessions of writers: the number of a session fences all earlier ones of its writer (E6 sessions).
 
-A writer that is lost, and that a stream waits for, can be released (E46).
+A writer that is lost, and that a stream waits for, can be released (E46 hold).
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,10 @@ _NO_WRITERS: SortedSet[str] = SortedSet()
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord(Record):
-    """The newest session of a writer of a stream (E6); `first`: no earlier one is known here.
+    """The newest session of a writer of a stream (E6 sessions); `first`: no earlier one is known here.
 
     `released`: the session's own number, after the writer was released: what it held when it was lost may be let go
-    (E46).
+    (E46 hold).
     """
 
     uid: str
@@ -47,7 +47,7 @@ class Sessions(Memory[SessionRecord]):
         self._opened: dict[str, dict[str, float]] = {}
         """Uid -> writer -> when it got its newest session, or when that was loaded, in monotonic seconds."""
         self._released: dict[str, dict[str, int]] = {}
-        """Uid -> writer -> its newest session, of the writers that were released (E46)."""
+        """Uid -> writer -> its newest session, of the writers that were released (E46 hold)."""
 
     def __len__(self) -> int:
         """How many writers have a session, of all streams."""
@@ -66,7 +66,7 @@ class Sessions(Memory[SessionRecord]):
         return self._writers.get(uid, _NO_WRITERS)
 
     def released(self, uid: str) -> Mapping[str, int]:
-        """Writer -> its newest session, for writers that were released and have not opened since (E46)."""
+        """Writer -> its newest session, for writers that were released and have not opened since (E46 hold)."""
         return self._released.get(uid, {})
 
     def opened(self, uid: str, writer: str) -> float:
@@ -101,7 +101,7 @@ class Sessions(Memory[SessionRecord]):
 
 
 def _released_or_newer(new: Any, old: Any) -> Any:
-    """The same number is written again only to release it (E46)."""
+    """The same number is written again only to release it (E46 hold)."""
     return (new.number > old.number) | ((new.number == old.number) & (new.released == new.number))
 
 
@@ -131,13 +131,13 @@ class WriterNotFound(StreamError):
 
 
 class WriterNotLost(StreamError):
-    """A writer that no segment waits for as lost cannot be released (E46)."""
+    """A writer that no segment waits for as lost cannot be released (E46 hold)."""
 
     code = "writer_not_lost"
 
 
 def open_session(rules: Rules, call: Call[None]) -> Decision[WriterSession]:
-    """Give a writer its next session number (E6); with `after`, only if that is still its newest.
+    """Give a writer its next session number (E6 sessions); with `after`, only if that is still its newest.
 
     Raises `StreamNotFound`, `StreamComplete`, and `WriterFenced` when another number was given out since.
     """
@@ -161,7 +161,7 @@ def forget_writer(rules: Rules, call: Call[None]) -> Decision[None]:
     """Forget a writer that has left and never comes again, such as one without an id of its own.
 
     Raises `StreamNotFound`, `WriterNotFound`, and `WriterFenced` unless `session` is the only one that it ever had:
-    else a later session could not know that an earlier one had left something (E6).
+    else a later session could not know that an earlier one had left something (E6 sessions).
     """
     writer, session = call.path["writer"], call.query["session"]
     known = _session(rules.state, _stream(rules, call), writer)
@@ -173,7 +173,7 @@ def forget_writer(rules: Rules, call: Call[None]) -> Decision[None]:
 
 
 def release(rules: Rules, call: Call[None]) -> Decision[dict[str, Json]]:
-    """Release a lost writer; its publishers are notified when they renew (E46). A repeat changes nothing.
+    """Release a lost writer; its publishers are notified when they renew (E46 hold). A repeat changes nothing.
 
     Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment waits for it by its last report.
     """
@@ -228,7 +228,7 @@ def _waited_for(state: CatalogState, entry: StreamEntry) -> str:
 
 
 def view(state: CatalogState, entry: StreamEntry, writer: str) -> WriterInfo:
-    """A writer of a stream: its last session, and whether a segment's publisher counts it among its writers (E6)."""
+    """A writer of a stream: its last session, and whether some segment's publisher counts it (E6 sessions)."""
     is_open = any(writer in item.writers for item in entry.segments.values())
     session = state[SESSIONS].get(entry.record.uid, writer)
     return WriterInfo(writer, 0 if session is None else session.number, is_open)
@@ -248,7 +248,7 @@ class Writers(Page):
 
 
 class Released(Shown):
-    """The writer's newest session, which is released (E46)."""
+    """The writer's newest session, which is released (E46 hold)."""
 
     writer: str
     session: int

@@ -1,4 +1,4 @@
-"""Subscriptions: each reader of a stream counts separately, and as long as its lease lasts (S29-S31).
+"""Subscriptions: each reader of a stream counts separately, and as long as its lease lasts (S31).
 
 Nothing that is published depends on them.
 """
@@ -21,7 +21,7 @@ from epochal_catalog.domain.state import CatalogState
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRecord(Record):
-    """A reader of a stream, one record for each subscription (S31); a client that knows `token` owns it (S29)."""
+    """A reader of a stream, one record for each subscription; a client that knows `token` owns it (S29)."""
 
     id: str
     token: int
