@@ -64,6 +64,36 @@ def test_a_gap_of_its_own_is_reported_before_a_reader_follows_the_ring() -> None
     assert (reader.step(), reader.take()) == (ReaderStep.TAKE, "four hundred")
 
 
+@pytest.mark.rule("E17", "F18")
+def test_a_reader_that_stops_before_the_notice_of_a_gap_is_not_past_the_gap() -> None:
+    rings, ring = ring_of(("four", cursor(5)), start=cursor(4))
+    rings.move(ring, cursor(6))
+    rings.move(ring, cursor(9, seen_from=(9,)), [("a gap", 10), ("another", 10)])
+    reader = RingReader(ring, cursor(4))
+    assert (reader.step(), reader.take()) == (ReaderStep.TAKE, "four")
+    for notice in ("a gap", "another"):
+        assert reader.since == cursor(6), "one that is lost here finds the gap again"
+        again = RingReader(ring, reader.since, cursor(6).to_json())
+        assert (again.step(), again.take()) == (ReaderStep.TAKE, "a gap")
+        assert (reader.step(), reader.take()) == (ReaderStep.TAKE, notice)
+    assert reader.since == cursor(9, seen_from=(9,))
+    assert reader.step() is ReaderStep.WAIT
+
+
+@pytest.mark.rule("E17")
+def test_a_reader_that_the_ring_overtakes_at_a_gap_finds_the_gap_by_itself() -> None:
+    rings, ring = ring_of(("four", cursor(5)), start=cursor(4), most=7_000)
+    after = cursor(9, seen_from=(9,))
+    reader = RingReader(ring, cursor(4))
+    rings.move(ring, after, [("a gap", 10)])
+    assert (reader.step(), reader.take()) == (ReaderStep.TAKE, "four")
+    rings.append(ring, "nine", 10, cursor(10))
+    rings.append(ring, "ten", 10, cursor(11))
+    assert 1 not in ring, "the ring has dropped the notice"
+    assert (reader.step(), reader.since) == (ReaderStep.ALONE, cursor(5))
+    assert looks(reader, after, gap=True) is ReaderStep.GAP
+
+
 def test_a_reader_ends_with_its_own_subscription_or_with_the_ring() -> None:
     rings, ring = ring_of(("four", cursor(5)), start=cursor(4))
     alone, follower = RingReader(ring, cursor(2)), RingReader(ring, None)

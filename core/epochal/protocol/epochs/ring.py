@@ -71,7 +71,7 @@ class Boundary:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        """The cursor of `last`."""
+        """Where a reader that is here resumes: the cursor of `last`, or one before the gap whose notice comes next."""
         self.text = text_of(cursor)
         """The cursor of `first`, as readers get it."""
         self.first = CursorView.of(cursor)
@@ -215,9 +215,12 @@ class EpochRings(Generic[T]):
 
         A gap is (outcome, bytes). Returns whether there is anything new for readers.
         """
+        before = ring.newest.cursor
         moved = ring.newest.move(cursor)
         # The cursor has passed the gaps. Readers that are at this boundary have not: they get the notices from here on.
+        # One that ends before the last notice must find the gaps again, so its cursor is the one before them (E17).
         for gap, size in gaps:
+            ring.newest.cursor = before
             self.append(ring, gap, size, cursor)
             moved = True
         return moved
