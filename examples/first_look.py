@@ -83,7 +83,8 @@ class Command:
     async def _show(self) -> None:
         assert self._process.stdout is not None
         try:
-            while line := (await self._process.stdout.readline()).decode().rstrip():
+            while data := await self._process.stdout.readline():
+                line = data.decode(errors="replace").rstrip()
                 show(self._name, line)
                 self.lines.append(line)
                 self._more.set()

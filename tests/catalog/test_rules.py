@@ -5,8 +5,12 @@ import pytest
 from epochal.catalog_api.requests import Addresses, Finishing, Register
 from epochal.errors import ManifestError
 from epochal.resources.manifest import StreamManifest
-from epochal_catalog.domain.decisions import Rules
-from epochal_catalog.domain.kinds import KINDS, publishers, streams
+from epochal_catalog.domain.decisions import _AT_ONCE, Rules
+from epochal_catalog.domain.kind import Removed
+from epochal_catalog.domain.kinds import KINDS, publishers, streams, subscriptions
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, SubscriptionRecord
+from epochal_catalog.domain.noun import Listing
+from epochal_catalog.domain.pages import PageRequest
 from epochal_catalog.domain.records import CounterRecord, StreamRecord
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.runtime.settings import CatalogSettings
@@ -84,3 +88,39 @@ def test_what_can_never_run_is_refused_when_new_and_stays_where_an_earlier_versi
     document["metadata"]["labels"] = {"team": "x"}
     with pytest.raises(ManifestError, match="more than the volume has"):
         streams.apply(Rules(state), StreamManifest.from_document(document), "u", "now")
+
+
+def with_subscriptions(many: int) -> CatalogState:
+    """A stream with so many subscriptions, made at time 0."""
+    state = CatalogState(KINDS, CatalogSettings())
+    state.commit(streams.apply(Rules(state), manifest("a"), "u", "now").changes, 0.0)
+    state.commit([SubscriptionRecord(f"r{index}", index + 1, "u", "reader", "now") for index in range(many)], 0.0)
+    return state
+
+
+@pytest.mark.rule("S30")
+def test_who_does_not_renew_is_not_listed_even_while_it_cannot_be_withdrawn() -> None:
+    """A catalog that cannot write keeps the record: readers of lists must not take it for alive."""
+    state = with_subscriptions(2)
+    leases = state[SUBSCRIPTIONS].leases
+    leases.renew("r1", leases.ttl)
+    leases.sweep(leases.ttl, 2 * leases.ttl)
+    lists = [route for route in subscriptions.NOUN.routes if isinstance(route, Listing)]
+    assert len(lists) == 2
+    for each in lists:
+        for uid in (None, "u"):
+            assert [key for key, _ in each.items(state, PageRequest(), uid, 0.0)] == ["r1"]
+    assert len(state[SUBSCRIPTIONS]) == 2
+
+
+@pytest.mark.rule("S30")
+def test_many_that_lapse_at_once_are_withdrawn_in_several_transactions() -> None:
+    """Other writes get their turn between them."""
+    state, withdrawn = with_subscriptions(2 * _AT_ONCE + 1), []
+    leases = state[SUBSCRIPTIONS].leases
+    leases.sweep(leases.ttl, 2 * leases.ttl)
+    while (decision := Rules(state).tidy(60.0, leases.ttl)) is not None:
+        withdrawn.append(sum(isinstance(change, Removed) for change in decision.changes))
+        state.commit(decision.changes, leases.ttl)
+    assert withdrawn == [_AT_ONCE, _AT_ONCE, 1]
+    assert len(state[SUBSCRIPTIONS]) == 0

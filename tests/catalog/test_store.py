@@ -14,7 +14,8 @@ from sqlalchemy import create_engine, event
 from tests.patience import PATIENCE
 
 from epochal.errors import Superseded
-from epochal_catalog.domain.kinds.sessions import SessionRecord
+from epochal_catalog.domain.kinds.sessions import SESSIONS, SessionRecord
+from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, SubscriptionRecord
 from epochal_catalog.domain.records import (
     CounterRecord,
     HorizonRecorded,
@@ -110,6 +111,25 @@ async def test_a_session_is_written_again_only_to_release_it(store: CatalogStore
     with pytest.raises(Superseded):
         await store.write([replace(session, number=6, released=6)])
     assert await reopened(store, tmp_path) == [STREAM, released]
+
+
+@pytest.mark.rule("E6", "E12")
+async def test_a_removal_of_an_older_record_leaves_the_newer_one(store: CatalogStore, tmp_path: Path) -> None:
+    session = SessionRecord("u", "w", 7, first=True)
+    subscription = SubscriptionRecord("r", 7, "u", "reader", "now")
+    await store.write([STREAM, session, subscription])
+    older = [SESSIONS.removed(replace(session, number=6)), SUBSCRIPTIONS.removed(replace(subscription, token=6))]
+    await store.write([*older, SESSIONS.removed(replace(session, writer="x"))])
+    assert await reopened(store, tmp_path) == [STREAM, session, subscription]
+
+
+@pytest.mark.rule("E6", "S29")
+async def test_a_removal_removes_the_record(store: CatalogStore, tmp_path: Path) -> None:
+    session = SessionRecord("u", "w", 7, first=True)
+    subscription = SubscriptionRecord("r", 7, "u", "reader", "now")
+    await store.write([STREAM, session, subscription])
+    await store.write([SESSIONS.removed(session), SUBSCRIPTIONS.removed(subscription)])
+    assert await reopened(store, tmp_path) == [STREAM]
 
 
 @pytest.mark.rule("E11")

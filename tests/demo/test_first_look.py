@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from examples.first_look import running
 from tests.patience import PATIENCE
 from tests.processes import marked
 
@@ -56,6 +57,17 @@ async def test_a_signal_ends_it_in_order(number: signal.Signals, environment: di
         printed, error = await process.communicate()
     assert (process.returncode, error) == (130, b"")
     assert b"no process and no file is left" in printed
+
+
+async def test_a_command_is_shown_to_its_end_also_past_empty_lines_and_bytes_that_are_no_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = r"import sys; sys.stdout.buffer.write(b'one\n\ntwo \xff\n' + b'three\n' * 50_000)"
+    async with asyncio.timeout(PATIENCE), running("program", sys.executable, "-c", program, environment={}) as command:
+        await command.succeed()
+    assert command.lines[:4] == ["one", "", "two \ufffd", "three"]
+    assert len(command.lines) == 50_003
+    assert capsys.readouterr().out.startswith("  program | one\n")
 
 
 def test_it_installs_what_local_mode_needs_and_nothing_heavy() -> None:
