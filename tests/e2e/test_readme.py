@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 from tests.patience import PATIENCE
 
 import epochal
@@ -58,6 +59,10 @@ def test_the_program_is_that_of_the_examples() -> None:
     assert blocks("python")[0] == "".join(source.splitlines(keepends=True)[docstring.end_lineno + 1 :])
 
 
+def test_it_is_a_page_of_900_words() -> None:
+    assert len(README.read_text(encoding="utf-8").split()) <= 900
+
+
 def test_every_link_leads_to_a_file_or_a_heading() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", README.read_text(encoding="utf-8"))
     assert len(links) > 20
@@ -81,6 +86,14 @@ async def test_the_commands(environment: dict[str, str]) -> None:
     ]
     assert ran.splitlines() == ["0 5", "1 5", "2 5"]
     assert subscribed.splitlines() == [f'{hour}\t{{"delay": {delay}}}' for hour in range(3) for delay in (7, -2)]
+
+
+async def test_the_look_up(environment: dict[str, str]) -> None:
+    (url,) = re.findall(r"`curl http://127\.0\.0\.1:8700(/.*?)`", README.read_text(encoding="utf-8"))
+    await declare(environment)
+    async with ClientSession() as session, session.get(environment["EPOCHAL_CATALOG"] + url) as answer:
+        (segment,) = (await answer.json())["segments"]
+    assert segment["publisher"]["addresses"]["requests"].startswith("tcp://")
 
 
 async def test_the_program_goes_on_where_its_last_run_ended(environment: dict[str, str]) -> None:
