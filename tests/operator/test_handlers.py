@@ -63,9 +63,11 @@ class Reached:
 
     def __init__(self, server: str) -> None:
         self.server = server
+        self.sessions: list[aiohttp.ClientSession] = []
 
     def session(self, connections: int, *middlewares: aiohttp.ClientMiddlewareType) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(middlewares=middlewares)
+        self.sessions.append(aiohttp.ClientSession(middlewares=middlewares))
+        return self.sessions[-1]
 
     async def headers(self) -> dict[str, str]:
         return {}
@@ -92,8 +94,8 @@ async def watching(server: Server, stop: asyncio.Event) -> AsyncIterator["asynci
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    access = cast(Access, Reached(f"http://127.0.0.1:{runner.addresses[0][1]}"))
-    watches = handlers.Watches(SETTINGS, cast(Controller, Listed()), access)
+    reached = Reached(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    watches = handlers.Watches(SETTINGS, cast(Controller, Listed()), cast(Access, reached))
     task = asyncio.create_task(watches.watch(stop))
     try:
         async with asyncio.timeout(PATIENCE):
@@ -103,6 +105,7 @@ async def watching(server: Server, stop: asyncio.Event) -> AsyncIterator["asynci
         task.cancel()
         await asyncio.wait([task])
         await watches.end()
+        assert [session.closed for session in reached.sessions] == [True]
         await runner.cleanup()
         asyncio.get_running_loop().set_exception_handler(None)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -131,6 +134,19 @@ async def test_what_cannot_be_watched_is_tried_again_without_an_end_and_logged_o
     assert len(said) == 2
     assert said[0].startswith(f"streams cannot be watched: {status} ")
     assert said[1] == "streams can be watched again"
+
+
+async def test_another_reason_why_nothing_can_be_watched_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    async with watching(server, asyncio.Event()), asyncio.timeout(PATIENCE):
+        await server.requested.acquire()
+        server.status = 503
+        for _ in range(2):
+            await server.requested.acquire()
+        server.status = 0
+        await server.watched.wait()
+    said = [message.partition(":")[2].split()[0] for message in caplog.messages if "cannot be watched" in message]
+    assert said == ["403", "503"]
 
 
 async def test_when_kopf_ends_the_watches_end_with_the_reason_and_all_other_tasks_go_on() -> None:

@@ -102,6 +102,48 @@ async def test_it_ends_with_its_watches_and_with_its_lease(
     assert caplog.messages == [f"stopping: {ended}"]
 
 
+async def test_the_lease_is_released_before_the_tasks_of_kopf_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may take seconds, and a successor would wait for that."""
+    ended: list[str] = []
+
+    class Part:
+        """Stands for every part, and notes its end."""
+
+        access = check = None
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def __aenter__(self) -> "Part":
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            ended.append("connection")
+
+        async def acquire(self) -> None:
+            pass
+
+        async def release(self) -> None:
+            ended.append("lease")
+
+        async def end(self) -> None:
+            ended.append("kopf")
+
+        def close(self) -> None:
+            pass
+
+    async def act(*_: object) -> int:
+        return 0
+
+    for name in ("ThrottledApi", "Leadership", "Watches", "Web", "OperatorTelemetry", "catalog_client", "_controller"):
+        monkeypatch.setattr(program, name, Part)
+    monkeypatch.setattr(program, "_act", act)
+    settings = OperatorSettings(catalog="http://c:1", image="i")
+    assert await program.operate(settings, asyncio.Event(), lambda _: None) == 0
+    assert ended[:2] == ["lease", "kopf"]
+    assert set(ended[2:]) == {"connection"}, "the lease is released over a connection that is open"
+
+
 def test_a_line_of_the_log_is_an_object() -> None:
     record = logging.LogRecord("epochal.operator", logging.WARNING, __file__, 1, "lost %s", ("ä",), None)
     told = json.loads(JsonLines().format(record))
