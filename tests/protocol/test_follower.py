@@ -282,6 +282,22 @@ def test_a_heartbeat_shows_loss_at_the_tail():
     assert [type(effect) for effect in alone.take()] == [UnsubscribePrefix, Request]
 
 
+@pytest.mark.rule("F7", "F8")
+def test_what_one_channel_had_not_the_next_one_may_have() -> None:
+    alone, other = Alone(), b"channel1"
+    alone.join(4)
+    alone.push(m.Heartbeat(4, 9))  # nothing up to event 9 is on this channel
+    alone.push(data(12, prev=10))  # event 10 was lost
+    hello = alone.request()
+    alone.nonce = hello.nonce
+    alone.answer(m.Welcome(hello.request, 1, other, 1, 9, 1000, 1.0, ()))
+    alone.follower.pushed(b"C" + other, data(8, prev=7), 0.0)
+    alone.snapshot(9)
+    alone.follower.pushed(b"C" + other, data(10), 0.0)
+    assert alone.follower.live
+    assert alone.told()[-1] == data(10)
+
+
 @pytest.mark.rule("S24")
 def test_what_comes_while_history_is_pulled_is_bounded_and_pulled_where_it_is_too_much():
     alone = Alone(m.Position(1, 2), settings=FollowerSettings(max_backlog=500))
