@@ -60,7 +60,7 @@ def test_each_trouble_and_the_worst_first(item: StreamInfo, expected: str) -> No
     assert worst(judge(item)) == (expected.split()[0] if expected else Trouble.NONE)
 
 
-def test_of_several_holders_the_first_that_somebody_should_look_at_is_named() -> None:
+def test_of_several_holders_the_first_that_needs_attention_is_named() -> None:
     (found,) = judge(stream(held("opening", 99.0, None, None), held(seconds=98.0), held(seconds=97.0, writer="w2")))
     assert found.words == "segment 0 stands at 4: it has waited for 1m39s until progress.minWriters writers have opened"
     (found,) = judge(stream(held(seconds=9.0), held(seconds=98.0, writer="w2"), held(seconds=97.0, writer="w3")))

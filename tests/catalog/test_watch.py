@@ -82,7 +82,7 @@ async def test_a_watcher_sees_every_change_in_order(client: Any) -> None:
 
 
 @pytest.mark.rule("S26")
-async def test_a_watcher_resumes_behind_any_revision_also_after_a_restart(start: Any) -> None:
+async def test_a_watcher_resumes_after_any_revision_also_when_the_catalog_restarted(start: Any) -> None:
     async with start() as client:
         for name in "abc":
             await client.apply(f"demo/{name}")

@@ -100,7 +100,7 @@ def test_records_that_wait_where_no_writer_is_left_are_trouble(
     assert line.endswith(f"epochal pub {stream} --advance T")
 
 
-def test_held_back_stands_at_the_top_in_the_words_of_the_document(run, declared) -> None:
+def test_held_back_is_at_the_top_in_the_words_of_the_document(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "3", "1").status == 0
     once_writers_have_left(run, stream)

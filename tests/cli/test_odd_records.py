@@ -188,7 +188,7 @@ def test_rows_of_an_arrow_stream_are_of_the_declared_types_or_refused(run, manif
 # ---- bytes of the command line ----
 
 
-def test_text_of_the_command_line_that_is_no_utf8_is_bytes_as_it_stands(run, declared, catalog: str) -> None:
+def test_text_of_the_command_line_that_is_no_utf8_is_taken_as_bytes(run, declared, catalog: str) -> None:
     stream = declared("bytes", segments=1)
     odd = os.fsdecode(b"\xff\xe9")
     options = ("--key", f"k{odd}", "--topic", f"t{odd}", "--header", f"h{odd}=v{odd}")

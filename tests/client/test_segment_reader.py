@@ -174,7 +174,7 @@ class Following:
 
 
 @pytest.mark.rule("Q4", "Q8", "E26")
-async def test_who_lost_its_connection_joins_under_a_new_id_and_asks_for_what_came_behind_its_last_event(
+async def test_a_reader_that_lost_its_connection_joins_under_a_new_id_and_pulls_what_came_after_its_last_event(
     publisher: Publisher,
 ) -> None:
     async with Following(publisher) as reader:

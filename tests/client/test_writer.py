@@ -276,7 +276,7 @@ async def test_a_move_waits_for_appends_at_every_segment(services) -> None:
 
 @pytest.mark.rule("E1")
 @pytest.mark.parametrize("linger", [0.0, 5.0])
-async def test_no_move_is_sent_behind_an_append_that_failed(services, linger: float) -> None:
+async def test_no_move_is_sent_after_an_append_that_failed(services, linger: float) -> None:
     stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
     async with epochal.connect(services.url) as client, client.writer(stream, linger=linger) as writer:
         writer.append_nowait(0, [b"x" * (2 << 20)])

@@ -59,7 +59,7 @@ async def test_nothing_is_lost_or_doubled_when_every_publisher_is_killed_within_
 
 
 @pytest.mark.rule("E16", "E10")
-async def test_a_cursor_goes_on_behind_a_publisher_that_was_killed(services) -> None:
+async def test_a_cursor_continues_after_a_publisher_was_killed(services) -> None:
     stream = await services.stream(**STORED, dedicated=True)
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         for time in range(6):
@@ -115,7 +115,7 @@ async def test_a_complete_stream_stays_readable_after_its_publishers_were_killed
 
 
 @pytest.mark.rule("E13", "Q2")
-async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_bound(services) -> None:
+async def test_history_is_served_from_disk_from_long_before_memory_and_cut_by_its_bound(services) -> None:
     """Events of 60 kB, 20 MB in all, in a stream that keeps 4 MB: files of half a MB, of which the oldest go."""
     stream = await services.stream(
         encoding="bytes", history={"storage": {"size": "1Gi"}, "retention": {"bytes": "4Mi"}}, dedicated=True

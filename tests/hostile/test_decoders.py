@@ -170,7 +170,7 @@ FIELDS = st.recursive(
 
 
 @given(st.integers(0, 45), st.lists(FIELDS, max_size=11), st.booleans())
-def test_whatever_stands_in_the_fields_only_typed_errors_come_out(kind, fields, with_payload):
+def test_whatever_is_in_the_fields_only_typed_errors_come_out(kind, fields, with_payload):
     header = msgpack.packb([kind, *fields])
     payload = b"x" * with_payload
     verdict("wire", len(header).to_bytes(2, "big") + len(payload).to_bytes(4, "big") + header + payload)

@@ -368,7 +368,7 @@ def test_a_log_is_recovered_piece_by_piece_however_long_its_last_file_is(tmp_pat
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_history_opens_behind_damage_from_the_next_state_that_is_known(bench: Any, sealed: bool) -> None:
+def test_history_opens_after_damage_at_the_next_known_state(bench: Any, sealed: bool) -> None:
     """Fault 29: between the two the state cannot be known, and where it can be again is told."""
     starts = []
     with bench.begin() as log:

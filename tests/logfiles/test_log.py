@@ -50,7 +50,7 @@ def test_a_log_goes_on_where_it_was(bench: Any) -> None:
 
 
 @pytest.mark.rule("E10")
-def test_each_incarnation_is_kept_with_its_first_seq_also_behind_a_roll(bench: Any) -> None:
+def test_each_incarnation_is_kept_with_its_first_seq_also_after_a_roll(bench: Any) -> None:
     for events in (2, 0, 3):
         with bench.begin() as log:
             bench.append(log, *[10] * events)
@@ -370,7 +370,7 @@ def test_where_no_state_holds_the_first_one_is_given(bench: Any) -> None:
 
 
 @pytest.mark.rule("E9", "E20")
-def test_a_state_behind_what_is_durable_is_not_found(bench: Any, log: SegmentLog) -> None:
+def test_a_state_after_what_is_durable_is_not_found(bench: Any, log: SegmentLog) -> None:
     bench.append(log, 10)
     bench.append(log, 10, sync=False)
     log.keep_state(bench_state(1))
@@ -380,7 +380,7 @@ def test_a_state_behind_what_is_durable_is_not_found(bench: Any, log: SegmentLog
 
 
 @pytest.mark.rule("E20")
-def test_behind_a_damaged_head_no_state_is_looked_for(bench: Any) -> None:
+def test_after_a_damaged_header_no_state_is_looked_for(bench: Any) -> None:
     """Fault 29: what begins before it is right as well, and who reads on is told what the damage costs."""
     with bench.begin(file_bytes=2048) as log:
         known_states(bench, log, 3)

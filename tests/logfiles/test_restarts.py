@@ -296,7 +296,7 @@ def test_a_process_that_never_began_vouches_for_nothing(machine: Any) -> None:
 
 
 @pytest.mark.rule("E10", "E11")
-def test_the_first_append_behind_what_is_vouched_for_is_synced(machine: Any) -> None:
+def test_the_first_append_after_what_is_vouched_for_is_synced(machine: Any) -> None:
     """Else a machine that dies leaves a log that vouches for its end, and lacks what was acknowledged behind it."""
     at = machine()
     with_two_unsynced(at)

@@ -65,7 +65,7 @@ def test_a_log_is_untouched_up_to_some_event_and_touched_from_there_on(steps: An
 
 @example([("move", (2, 2), 0)], EpochQuery(((0, 0),)), 5000, False)  # a wanted epoch that is over, and had no data
 @given(STEPS, WANTED, st.integers(0, 5000), st.booleans())
-def test_the_beginning_is_behind_all_that_does_not_matter(
+def test_the_beginning_is_after_all_that_does_not_matter(
     steps: Any, wanted: EpochQuery, kept: int, frequent: bool
 ) -> None:
     """As a walk over the whole log finds it, whatever is still in memory, and however many states are known."""

@@ -255,7 +255,7 @@ def test_a_frame_over_64_mib_is_refused() -> None:
         frame_parts(0, 0, 1, [part] * 64 + [b"x"], milliseconds=1, synced=0)
 
 
-def test_the_start_of_an_incarnation_stands_before_the_notes() -> None:
+def test_the_start_of_an_incarnation_comes_before_the_notes() -> None:
     header = decode_header(HEADER)
     parts = frame_parts(header.seed, 7, 0, [], b"notes", milliseconds=1, synced=0, begins=300)
     whole = b"".join(parts)
@@ -324,7 +324,7 @@ def test_a_frame_that_a_writer_hides_in_a_payload_is_not_found() -> None:
     assert kept(whole + frame[:-1]) == 1
 
 
-def test_a_scan_goes_on_behind_damage() -> None:
+def test_a_scan_continues_after_damage() -> None:
     whole, ends = frames_of([1, 2, 1])
     header = decode_header(whole)
     found = list(scan(flip(whole, ends[0] + 60), header.length, len(whole), header.seed, header.base))
@@ -341,7 +341,7 @@ def test_frames_out_of_order_are_damage() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_stands_behind_the_frames_is_torn(garbage: bytes) -> None:
+def test_anything_after_the_frames_is_torn(garbage: bytes) -> None:
     whole, ends = frames_of([1])
     tail = recover(whole + garbage, decode_header(whole))
     assert isinstance(tail, Tail)

@@ -206,7 +206,7 @@ def test_a_refused_subscription_is_over():
     assert alone.error() == "remote_protocol"
 
 
-def test_a_refusal_after_the_join_is_of_somebody_else():
+def test_a_refusal_after_the_join_is_for_another_client():
     alone = Alone()
     alone.welcome()
     alone.snapshot()
@@ -312,7 +312,7 @@ def test_what_comes_while_history_is_pulled_is_bounded_and_pulled_where_it_is_to
 
 @pytest.mark.rule("E14")
 @pytest.mark.parametrize("prev", [5, 6])
-def test_an_event_that_does_not_come_behind_its_predecessor_is_a_protocol_error(prev):
+def test_an_event_that_does_not_follow_its_predecessor_is_a_protocol_error(prev):
     alone = Alone()
     alone.join(seq=4)
     alone.push(data(5, prev=prev))
@@ -478,7 +478,7 @@ def test_a_reconnect_that_missed_nothing_just_goes_on(wire_up):
 @pytest.mark.parametrize(
     ("begin", "asked"), [(AfterEvent(2), (1, 2)), (AfterEvent(-1), (1, -1)), (AfterEvent(2, 1), (1, 2))]
 )
-def test_behind_an_event_begins_as_a_join_there(begin, asked):
+def test_a_start_after_an_event_is_like_a_join_there(begin, asked):
     alone = Alone(begin)
     alone.welcome()
     alone.snapshot(seq=4)
@@ -489,7 +489,7 @@ def test_behind_an_event_begins_as_a_join_there(begin, asked):
 
 @pytest.mark.rule("E20")
 @pytest.mark.parametrize("begin", [AfterEvent(5), AfterEvent(0, 2)])
-def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
+def test_a_start_after_an_event_that_is_not_there_yet_is_refused(begin):
     alone = Alone(begin)
     alone.welcome()
     alone.snapshot(seq=4)
@@ -497,7 +497,7 @@ def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
 
 
 @pytest.mark.rule("E20", "F15")
-def test_behind_an_event_that_a_relay_has_not_heard_of_is_for_the_publisher_to_say():
+def test_whether_an_event_that_a_relay_does_not_have_exists_is_for_the_publisher_to_say():
     alone = Alone(AfterEvent(5))
     alone.welcome(path=("relay",))
     alone.snapshot(seq=4)
@@ -662,7 +662,7 @@ def test_what_is_pushed_while_silence_is_looked_into_is_followed():
 
 
 @pytest.mark.rule("Q12", "Q9", "E26")
-def test_if_it_brings_events_the_subscription_is_replaced_behind_them():
+def test_if_it_brings_events_the_subscription_is_replaced_after_them():
     alone = Alone()
     alone.join(seq=4)
     first = alone.nonce
@@ -717,7 +717,7 @@ def test_a_subscriber_that_was_away_pulls_what_it_missed_and_then_subscribes_aga
 
 @pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("Q8")
-def test_who_sees_that_it_missed_something_pulls_it_and_goes_on_behind_it(wire_up):
+def test_a_reader_that_sees_a_gap_pulls_it_and_continues_after_it(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
     taken = taken_in_by(reader)

@@ -178,7 +178,7 @@ def test_many_small_appends_may_wait_as_long_as_the_window_has_room(wire_up: Wir
 
 
 @pytest.mark.rule("E4", "E11")
-def test_moves_that_wait_behind_an_abort_are_counted_and_all_answered() -> None:
+def test_moves_that_wait_after_an_abort_are_counted_and_all_answered() -> None:
     publisher = fresh()
     publisher.receive(b"peer", opening("w"), 0.0)
     publisher.take()
@@ -650,7 +650,7 @@ def test_an_abort_that_waits_to_be_taken_is_not_reported_again_by_a_gap(wire_up:
 
 @pytest.mark.rule("E47")
 @pytest.mark.parametrize("lost_first", [True, False])
-def test_a_finish_stands_whatever_is_lost_before_or_after_it(wire_up: WireUp, lost_first: bool) -> None:
+def test_a_finish_remains_whatever_is_lost_before_or_after_it(wire_up: WireUp, lost_first: bool) -> None:
     wiring = wire_up(segments="01", writer_timeout=3.0)
     done, lost = wiring.writer("done"), wiring.writer("lost")
     if lost_first:  # at one segment before, at the other after it

@@ -236,7 +236,7 @@ def test_a_lost_writer_aborts_exactly_what_it_appended_at_and_holds(wire_up):
 
 
 @pytest.mark.rule("E3")
-def test_the_abort_stands_in_the_log_before_the_release(wire_up):
+def test_the_abort_is_logged_before_the_release(wire_up):
     wiring = wire_up(writer_timeout=5.0)
     lost, other = wiring.writer("lost"), wiring.writer("other")
     other.advance(8)
@@ -286,7 +286,7 @@ def test_a_writer_lost_at_one_segment_aborts_at_all_and_must_open_again(wire_up)
 
 
 @pytest.mark.rule("E3")
-def test_a_new_session_aborts_where_the_old_one_still_stands(wire_up):
+def test_a_new_session_aborts_the_epochs_that_its_lost_one_still_holds_elsewhere(wire_up):
     wiring = wire_up(segments="01", writer_timeout=5.0)
     writer, other = wiring.writer(), wiring.writer("other")
     reader = wiring.reader()

@@ -13,7 +13,7 @@ NONCE = b"n" * 16
 
 
 @pytest.mark.rule("S9", "E14")
-def test_a_snapshot_stands_behind_the_events_that_it_reflects_and_before_all_later_ones(
+def test_a_snapshot_comes_after_the_events_that_it_reflects_and_before_all_later_ones(
     wire_up: Callable[..., Any],
 ) -> None:
     wiring = wire_up()

@@ -62,7 +62,7 @@ def test_a_join_is_answered_with_a_channel_and_then_one_snapshot(wiring):
 
 
 @pytest.mark.rule("S9", "E9")
-def test_a_snapshot_stands_between_the_event_it_reflects_and_the_next(wiring):
+def test_a_snapshot_comes_between_the_event_it_reflects_and_the_next(wiring):
     writer = fill(wiring, 1)
     ask(wiring, hello())
     publisher, server = wiring.publishers["0"], wiring.servers["0"]

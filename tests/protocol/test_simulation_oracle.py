@@ -331,7 +331,7 @@ def test_what_was_given_before_a_loss_is_kept_and_no_reader_that_joins_after_it_
 
 
 @pytest.mark.rule("E2", "E11")
-def test_an_abort_stands_though_a_later_incarnation_completed_the_epoch() -> None:
+def test_an_abort_remains_though_a_later_incarnation_completed_the_epoch() -> None:
     story = Story()
     story.appends("1", 0, b"half")
     story.aborts("0", 0)
@@ -355,7 +355,7 @@ def test_a_session_that_was_fenced_before_a_loss_is_not_opened_after_it() -> Non
 
 
 @pytest.mark.rule("E11")
-def test_what_a_life_without_a_record_had_is_aborted_as_far_as_somebody_could_say_so() -> None:
+def test_what_a_life_without_a_record_had_is_aborted_as_far_as_anyone_could_report_it() -> None:
     story = Story()
     other = story.opens("v", 1)
     story.appends("0", 1, b"mine")

@@ -420,7 +420,7 @@ def test_who_resumes_after_a_gap_takes_lost_epochs_that_begin_only_now_for_abort
 
 
 @pytest.mark.rule("E16")
-def test_a_reader_of_events_can_resume_behind_the_last_one_it_took(wire_up):
+def test_a_reader_of_events_can_resume_after_the_last_one_it_took(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
     reader.machine.only_events()
@@ -607,7 +607,7 @@ def test_a_cursor_carries_what_was_asked_for(wire_up):
 
 @pytest.mark.rule("E20", "Q3")
 @given(st.integers(-1, 11), st.booleans())
-def test_behind_any_event_every_epoch_that_begins_there_is_whole(wire_up, seq, pushes):
+def test_after_any_event_every_epoch_that_begins_there_is_whole(wire_up, seq, pushes):
     wiring = wire_up()
     writer = wiring.writer()
     for time in range(4):

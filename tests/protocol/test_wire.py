@@ -178,7 +178,7 @@ def test_messages_are_packed_and_come_back_in_order(messages, prefix):
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 200_000])
-def test_a_payload_of_64_kib_or_more_stands_apart_and_is_not_copied(size):
+def test_a_payload_of_64_kib_or_more_has_a_frame_of_its_own_and_is_not_copied(size):
     payload = bytes(size)
     message = m.Data(7, 6, 3, b"t", 1, 0, payload)
     ((first, *rest),) = wire.encode(message, prefix=b"C12345678")

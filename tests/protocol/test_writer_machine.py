@@ -79,7 +79,7 @@ def test_a_move_that_is_repeated_is_confirmed_once_the_first_one_has_taken_effec
 
 
 @pytest.mark.rule("E1")
-def test_a_move_waits_for_an_append_before_it_whatever_becomes_of_those_behind_it(wire_up):
+def test_a_move_waits_for_the_append_before_it_whatever_becomes_of_later_ones(wire_up):
     wiring = wire_up(segments="012")
     writer = wiring.writer()
     writer.hold_back("0")
@@ -112,7 +112,7 @@ def test_leaving_waits_like_a_move(wire_up, how):
 
 @pytest.mark.rule("E1")
 @pytest.mark.parametrize("awaited", [False, True])
-def test_a_move_behind_an_append_that_failed_fails_and_is_not_sent(wire_up, awaited):
+def test_a_move_after_an_append_that_failed_fails_and_is_not_sent(wire_up, awaited):
     wiring = wire_up(max_payload=100)
     writer = wiring.writer()
     writer.hold_back("0")
@@ -616,7 +616,7 @@ def test_an_abort_does_not_wait_for_appends(wire_up):
 
 
 @pytest.mark.rule("E4")
-def test_what_waited_for_room_is_not_sent_behind_an_abort(wire_up):
+def test_what_waited_for_room_is_not_sent_after_an_abort(wire_up):
     wiring = wire_up(window=1)
     writer, other = wiring.writer(), wiring.writer("other")
     record_all(wiring.publishers["0"])

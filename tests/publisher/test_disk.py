@@ -280,7 +280,7 @@ def test_a_disk_that_fails_ends_the_process_and_what_was_acknowledged_is_there(s
 
 
 @pytest.mark.rule("E12")
-def test_a_second_publisher_waits_for_the_log_of_the_first_and_goes_on_behind_it(start, wires, wait_until, tmp_path):
+def test_a_second_publisher_waits_for_the_log_of_the_first_and_continues_it(start, wires, wait_until, tmp_path):
     stream, first = start({"data": tmp_path}, **STORED)
     writer = wires.writer(first, stream)
     writer.open()

@@ -41,7 +41,7 @@ def whole(lines: list[dict[str, Any]]) -> list[tuple[Any, list[Any]]]:
 
 
 @pytest.mark.rule("E15", "E18", "F18")
-async def test_an_answer_has_whole_epochs_of_all_segments_and_the_cursor_behind_each(start: Any) -> None:
+async def test_an_answer_has_whole_epochs_of_all_segments_and_the_cursor_after_each(start: Any) -> None:
     stream, _ = start(**TWO)
     async with relaying(stream) as relay, relay.client.writer(stream.name, clock=True) as writer:
         await writer.append(0, [{"n": 1}], key=b"a", topic=b"gate/JFK", headers={b"h": b"v"})

@@ -29,7 +29,7 @@ async def of_kind(events: AsyncIterator[Event], *kinds: str) -> Event:
 
 
 @pytest.mark.rule("F18", "E16")
-async def test_the_id_of_an_epoch_is_the_cursor_behind_it(start: Any) -> None:
+async def test_the_id_of_an_epoch_is_the_cursor_after_it(start: Any) -> None:
     stream, _ = start(**TWO)
     async with relaying(stream) as relay, relay.client.writer(stream.name) as writer:
         async with relay.events() as events:

@@ -31,7 +31,7 @@ def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> Hist
 
 
 @pytest.mark.rule("E9", "E12")
-async def test_a_reader_behind_what_is_gone_does_not_wait_in_a_circle_for_what_may_not_be_published_yet() -> None:
+async def test_a_reader_of_events_that_are_gone_does_not_wait_in_a_circle_for_what_may_not_be_published_yet() -> None:
     """After a stall nothing is told before the lease stands again; retention may overtake what was told meanwhile."""
     follower = reader(3, max_bytes=250, told=0)
     with pytest.raises(Unavailable):
@@ -71,7 +71,7 @@ async def test_what_was_not_published_yet_is_not_given() -> None:
 
 @pytest.mark.rule("Q3")
 @pytest.mark.parametrize(("count", "size"), [(2, 10**6), (10, 250), (10, 1)])
-async def test_each_read_goes_on_behind_the_one_before_however_it_was_bounded(count: int, size: int) -> None:
+async def test_each_read_continues_where_the_last_one_ended_however_it_was_bounded(count: int, size: int) -> None:
     follower, found = reader(7), list[int]()
     while events := await follower.next(count, size):
         assert len(events) <= 2

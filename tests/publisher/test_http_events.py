@@ -412,7 +412,7 @@ def test_files_that_retention_removed_are_said_to_be_gone(start: Any, wires: Any
 
 
 @pytest.mark.rule("E10", "Q7")
-def test_a_position_of_before_a_crash_goes_on_behind_it(start: Any, wires: Any, tmp_path: Path) -> None:
+def test_a_position_from_before_a_crash_continues_after_it(start: Any, wires: Any, tmp_path: Path) -> None:
     stream, first = start({"data": tmp_path}, **STORED)
     writer = wires.writer(first, stream)
     writer.open()

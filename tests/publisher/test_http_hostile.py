@@ -165,7 +165,7 @@ def test_a_registration_that_is_none_is_refused(publisher: Any, body: bytes) -> 
         b"Content-Type: " + b"a" * 8000,
     ],
 )
-def test_a_page_of_another_site_cannot_register_for_somebody(publisher: Any, kind: bytes) -> None:
+def test_a_page_of_another_site_cannot_register_for_its_visitor(publisher: Any, kind: bytes) -> None:
     """What a browser sends without asking first is never JSON."""
     body = b'{"callback": "http://hooks.example.org/", "subscription": "a"}'
     status, problem = exchange(publisher, post(body, *filter(None, [kind])))

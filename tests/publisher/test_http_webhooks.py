@@ -275,7 +275,7 @@ def given_labels(publisher: Any) -> str:
 
 
 @pytest.mark.rule("Q8", "Q9")
-def test_a_new_subscription_behind_what_was_asked_for_replaces_the_old_one(hooked: Any, receiver: Receiver) -> None:
+def test_a_new_subscription_after_the_requested_events_replaces_the_old_one(hooked: Any, receiver: Receiver) -> None:
     hooks = hooked()
     hooks.register(receiver.url, None, "old")
     hooks.append(b"a", b"b")

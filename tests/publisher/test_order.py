@@ -38,7 +38,7 @@ async def publisher() -> AsyncIterator[PublisherProcess]:
 
 
 @pytest.mark.rule("S9", "E14")
-async def test_a_snapshot_leaves_behind_the_events_it_stands_for_and_before_all_later_ones(publisher, wires):
+async def test_a_snapshot_is_sent_after_the_events_it_covers_and_before_all_later_ones(publisher, wires):
     served, peer, nonce = publisher.segments["0"], b"writer", bytes(16)
     record_all(served.publisher)
     line = wires.line(zmq.SUB, publisher.addresses["events"], prefix=1)

@@ -191,7 +191,7 @@ async def records_of(client: epochal.Client, stream: str) -> list[list[Any]]:
 
 
 @pytest.mark.rule("E10")
-async def test_a_publisher_that_is_killed_behind_it_is_found_again_and_nothing_is_lost_or_doubled(
+async def test_a_publisher_that_is_killed_behind_a_sidecar_is_found_again_and_nothing_is_lost_or_doubled(
     services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start()
@@ -242,7 +242,7 @@ async def append(client: epochal.Client, stream: str, time: int) -> Way:
         return writer.way
 
 
-async def test_one_that_stands_still_is_noticed_when_a_writer_opens(
+async def test_a_sidecar_that_is_stopped_is_noticed_when_a_writer_opens(
     services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sidecar = await start()

@@ -344,7 +344,7 @@ async def test_a_name_that_is_taken_by_another_owner_is_reported_and_left_alone(
     await sandbox.is_ready()
 
 
-async def test_no_pod_is_made_on_a_claim_that_somebody_else_has(sandbox: Sandbox) -> None:
+async def test_no_pod_is_made_on_a_claim_that_has_another_owner(sandbox: Sandbox) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"name": "flights-0", "namespace": sandbox.namespace}
     await sandbox.api.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})

@@ -43,7 +43,7 @@ def test_it_has_what_follows_a_position_if_all_topics_came_from_there_on() -> No
 
 
 @pytest.mark.rule("F15", "E24")
-def test_what_was_left_out_of_the_run_for_a_while_is_not_had_behind_it() -> None:
+def test_what_was_left_out_of_the_run_for_a_while_is_not_there_after_it() -> None:
     run = history(A)
     run.joined(SegmentState(10, (3,), (), ()), B)
     run.joined(SegmentState(11, (3,), (), ()), A.union(B))
