@@ -89,7 +89,7 @@ class Files(Disk):
         self.incarnations = list(with_incarnation(log.incarnations, incarnation, log.last + 1))
         if found is None:
             return None
-        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine, found.checkpoint.quiet_since)
+        restoring = Restoring.after(found.checkpoint.state, found.checkpoint.machine, found.checkpoint.quiet_since)
         for frame in found.frames:
             restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
         if found.torn:

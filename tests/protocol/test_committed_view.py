@@ -82,7 +82,7 @@ def test_what_is_on_no_disk_yet_stays_in_memory_whatever_its_bounds() -> None:
 def test_a_restarted_publisher_without_room_for_history_keeps_what_it_logs_first_until_the_disk_has_it() -> None:
     settings = PublisherSettings(TimeShape.parse("int"), durable=True, retention_bytes=0)
     first = SegmentPublisher("uid", "0", settings, incarnation=1, now=0.0)
-    restored = Restoring.behind(first.state(), encode_notes(first.checkpoint())).end()
+    restored = Restoring.after(first.state(), encode_notes(first.checkpoint())).end()
     again = SegmentPublisher("uid", "0", settings, incarnation=2, now=0.0, restored=restored, complete=True)
     view = CommittedView(again, restored.state.seq)
     assert again.seq == 0, "it has logged that the stream is complete"

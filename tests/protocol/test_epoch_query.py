@@ -60,7 +60,7 @@ def test_a_log_is_untouched_up_to_some_event_and_touched_from_there_on(steps: An
     for event, state in zip(events, states[1:], strict=True):
         if wanted.untouched(state):
             assert not any(matters(wanted, each) for each in events[: event.seq + 1])
-            assert wanted.whole_behind(state)
+            assert wanted.whole_after(state)
 
 
 @example([("move", (2, 2), 0)], EpochQuery(((0, 0),)), 5000, False)  # a wanted epoch that is over, and had no data
@@ -107,14 +107,14 @@ def test_nothing_that_is_wanted_is_found_at_the_end() -> None:
 def test_what_was_aborted_is_wanted_as_well_since_it_is_reported() -> None:
     state = SegmentState(4, (0,), (), (7,))
     assert not EpochQuery((5,)).untouched(state)
-    assert EpochQuery((5,)).whole_behind(state)
+    assert EpochQuery((5,)).whole_after(state)
     assert EpochQuery((8,)).untouched(state)
 
 
 @pytest.mark.rule("E11")
 def test_what_was_lost_may_have_been_what_is_wanted() -> None:
     state = SegmentState(4, (0,), (), (), (7,))
-    assert [EpochQuery((time,)).whole_behind(state) for time in (5, 7, 8)] == [False, False, True]
+    assert [EpochQuery((time,)).whole_after(state) for time in (5, 7, 8)] == [False, False, True]
 
 
 @pytest.mark.parametrize("epochs", [1, 500, 3 * CHECKPOINT_EVERY])

@@ -91,7 +91,7 @@ class Life:
 
     def restore(self) -> Restored:
         assert self.checkpoint is not None
-        restoring = Restoring.behind(*self.checkpoint)
+        restoring = Restoring.after(*self.checkpoint)
         for events, kept in self.entries:
             restoring.entry(events, kept)
         return restoring.end()

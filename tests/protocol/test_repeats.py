@@ -39,7 +39,7 @@ class Life:
         restored = None
         if self.checkpoint is not None:
             state, machine = self.checkpoint
-            restoring = Restoring.behind(state, machine)
+            restoring = Restoring.after(state, machine)
             for events, notes in self.entries:
                 restoring.entry(events, notes)
             restored = restoring.end()
@@ -174,7 +174,7 @@ def test_the_last_4096_numbers_are_known_and_older_ones_are_acknowledged_unseen(
 def test_fingerprints_that_no_version_writes_are_refused(last: int, numbers: bytes, prints: bytes) -> None:
     notes = encode_notes([Fingerprints("w", last, numbers, prints)])
     with pytest.raises(LocalProtocolError, match="fingerprints that are not valid"):
-        Restoring.behind(SegmentState(-1, (0,), (), ()), notes)
+        Restoring.after(SegmentState(-1, (0,), (), ()), notes)
 
 
 @pytest.mark.rule("E49")
@@ -317,7 +317,7 @@ def test_a_checkpoint_shares_its_room_among_the_writers(monkeypatch: pytest.Monk
 
 
 def test_runs_whose_events_are_not_in_their_entry_are_known_by_position_only() -> None:
-    restoring = Restoring.behind(SegmentState(4, (0,), (), ()), b"")
+    restoring = Restoring.after(SegmentState(4, (0,), (), ()), b"")
     restoring.entry([], encode_notes([Ran("w", 4, 4, 5)]))
     (writer,) = restoring._writers.values()
     assert writer.appends.answer_again(3) == 3

@@ -12,7 +12,7 @@ from epochal.protocol.writer.effects import Over
 
 def on_disk(publisher: SegmentPublisher) -> Restored:
     """What a restart finds, had the disk got no further than this."""
-    return Restoring.behind(publisher.state(), encode_notes(publisher.checkpoint())).end()
+    return Restoring.after(publisher.state(), encode_notes(publisher.checkpoint())).end()
 
 
 @pytest.mark.rule("E10", "E17")

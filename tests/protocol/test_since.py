@@ -137,12 +137,12 @@ def test_from_a_frontier_is_what_it_reaches() -> None:
 
 
 @given(st.lists(PAIRS, max_size=2), st.lists(PAIRS, max_size=2), st.lists(PAIRS, max_size=2), PAIRS)
-def test_a_history_is_whole_behind_a_state_at_which_no_wanted_time_is_under_way_or_over(wanted, lower, active, time):
+def test_a_history_is_whole_after_a_state_at_which_no_wanted_time_is_under_way_or_over(wanted, lower, active, time):
     """If it says so, each wanted time is still to come there, with all of its events."""
     active = [one for one in active if Antichain(lower).less_equal(one)]  # as in every state
     state = SegmentState(4, tuple(Antichain(lower)), tuple(active), ())
     asked = EpochQuery(tuple(Antichain(wanted)))
-    if asked.whole_behind(state) and Antichain(asked.times).less_equal(time):
+    if asked.whole_after(state) and Antichain(asked.times).less_equal(time):
         assert state.progress().lower.frontier.less_equal(time)
         assert not any(less_equal(time, one) for one in active)
 

@@ -312,8 +312,8 @@ def test_where_a_log_goes_on_and_what_was_cut_off_is_reported(start, wires, tmp_
     second = stream.start("0", data=tmp_path)
     second.stop()
     told = second.log.read_text()
-    assert f"the log in {path.parent} goes on behind event 0 of incarnation 1" in told
-    assert f"{path.parent}: 77 bytes at its end were no whole entry, and are cut off" in told
+    assert f"the log in {path.parent} continues after event 0 of incarnation 1" in told
+    assert f"{path.parent}: 77 bytes at its end form no whole entry and are cut off" in told
 
 
 @pytest.mark.rule("E10")

@@ -53,7 +53,7 @@ class Disk:
         self.incarnations.append((incarnation, len(self._events)))
         if self._checkpoint is None:
             return None
-        restoring = Restoring.behind(*self._checkpoint)
+        restoring = Restoring.after(*self._checkpoint)
         for events, notes in self._entries:
             restoring.entry(events, notes)
         return restoring.end()

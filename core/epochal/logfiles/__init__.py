@@ -1,7 +1,7 @@
 """A segment's log as files: one writer, any number of readers, and nothing lost that was acknowledged.
 
-The format, and what recovery decides, are in `epochal.protocol.log`; this package does the disk work. Separate from the
-publisher because `epochal log` reads the same files.
+The format and the decisions of recovery are in `epochal.protocol.log`; this package does the disk work. Publishers own
+logs through it, and the command `epochal log` reads them.
 """
 
 from epochal.logfiles.log import LogOpening, LogSettings, SegmentLog

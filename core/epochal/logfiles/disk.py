@@ -1,6 +1,6 @@
-"""The few operations that a log needs from a disk, and the real disk.
+"""The few disk operations that a log needs, and the real disk.
 
-Separate from the log so that a test can use another disk: one that forgets what was not synced, runs full, or fails.
+A test can give a log another `Disk`: one that forgets what was not synced, runs full, or fails.
 """
 
 import errno
@@ -14,7 +14,7 @@ from epochal.errors import LogFull
 
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
 PIECE: Final = 256 * 1024
-"""Bytes of a file that are read at once when fewer are needed."""
+"""Bytes of a file that are read at once, even if fewer are needed."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -41,11 +41,11 @@ class Disk(Protocol):
     """Every call raises `OSError` when it fails. Offsets and sizes are bytes; files are known by descriptor."""
 
     def create(self, path: Path) -> int:
-        """Make an empty file, in the place of any other, for reading and writing."""
+        """Make an empty file for reading and writing; replaces an existing one."""
         ...
 
     def open(self, path: Path, *, writing: bool = False) -> int:
-        """Open a file that is there."""
+        """Open an existing file."""
         ...
 
     def close(self, descriptor: int) -> None:
@@ -53,7 +53,7 @@ class Disk(Protocol):
         ...
 
     def size(self, descriptor: int) -> int:
-        """How long the file is."""
+        """The length of the file."""
         ...
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
@@ -73,7 +73,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name in its directory, in the place of any other."""
+        """Give a file another name in its directory; replaces an existing file of that name."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -167,7 +167,7 @@ def make_directory(disk: Disk, path: Path) -> None:
 def write_or_undo(disk: Disk, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
     """Write at the end of a file, which is at `offset`; after an error the file ends there again, on disk too.
 
-    Otherwise a crash could bring back what was refused, in the place of what was written after it.
+    Otherwise a crash could bring back a refused write in place of the one that followed it.
 
     Raises `LogFull` when there is no room, else `OSError`.
     """
@@ -198,7 +198,7 @@ def write_aside(disk: Disk, path: Path, buffers: Sequence[bytes]) -> int:
 
 
 def put_in_place(disk: Disk, path: Path) -> None:
-    """Give the file that `write_aside` wrote its name, durably. A crash leaves either the old or the new file there."""
+    """Rename the file that `write_aside` wrote to `path`, durably. A crash leaves either the old or the new file."""
     disk.rename(aside(path), path)
     disk.sync_directory(path.parent)
 
@@ -209,7 +209,7 @@ def aside(path: Path) -> Path:
 
 
 class FileBytes:
-    """An open file as bytes, of which only the needed part is read: a slice costs no more memory than itself.
+    """An open file as bytes. Only the needed parts are read, so a slice takes no more memory than its own length.
 
     For one thread. Every call may raise `OSError`.
     """

@@ -1,6 +1,6 @@
-"""The files of a log directory: what is known of each, and the last one, which is written.
+"""The files of a log directory: a description of each, and the last one, open for writing.
 
-Here are paths, offsets and checksums; `log` knows sequence numbers only.
+Paths, offsets and checksums are handled here; `log` uses sequence numbers only.
 """
 
 import os
@@ -39,7 +39,7 @@ NO_FOOTER = "the footer is missing or damaged: perhaps the file was cut"
 
 @dataclass(slots=True, eq=False)
 class LogFile:
-    """One file as readers need it. In the last file, each frame that is written moves `end`, `last` and `newest`."""
+    """What readers need to know of one file. In the last file, each written frame moves `end`, `last` and `newest`."""
 
     path: Path
     seed: int
@@ -57,7 +57,7 @@ class LogFile:
     """Milliseconds since 1970 of the last frame."""
     sealed: bool
     index: Index | None = None
-    """Kept here while the file is written; later it is in a file beside it."""
+    """The index while the file is still written; later it is in a file beside it."""
 
     @property
     def size(self) -> int:
@@ -66,7 +66,7 @@ class LogFile:
 
     @property
     def index_path(self) -> Path:
-        """Where the index is, once the file is sealed."""
+        """The path of the index, once the file is sealed."""
         return self.path.with_suffix(".index")
 
 
@@ -93,7 +93,7 @@ def read_header(disk: Disk, descriptor: int, path: Path) -> FileHeader:
 
 
 def read_sealed(disk: Disk, path: Path) -> tuple[LogFile, FileHeader]:
-    """What the header and the footer of a sealed file say. Raises `CorruptLog` if either is missing or damaged."""
+    """A sealed file by its header and footer. Raises `CorruptLog` if either is missing or damaged."""
     descriptor = disk.open(path)
     try:
         header = read_header(disk, descriptor, path)
@@ -168,7 +168,7 @@ class TailFile:
         cls, disk: Disk, directory: Path, identity: tuple[str, str], checkpoint: LogCheckpoint,
         incarnations: Incarnations, now: int,
     ) -> Self:  # fmt: skip
-        """A new file, on disk but not yet under its name: `put_in_place` does that. Raises `LogFull`."""
+        """A new file, on disk under a temporary name until `put_in_place` renames it. Raises `LogFull`."""
         data = encode_header(*identity, checkpoint, incarnations, created=now, salt=os.urandom(SALT_BYTES))
         header = decode_header(data)
         path = log_path(directory, header.base)
@@ -206,7 +206,7 @@ class TailFile:
     def vouch(self, now: int) -> None:
         """Write an empty frame, which says that all frames before it are on disk. Raises `LogFull`.
 
-        Does nothing if not all is on disk, or if such a frame was the last one.
+        Does nothing if some frame is not on disk yet, or if the last frame already says so.
         """
         if self._vouched or self._synced < self.file.end:
             return
@@ -228,11 +228,11 @@ class TailFile:
         file.sealed = True
 
     def keep_state(self, state: SegmentState) -> None:
-        """Note a state in the index."""
+        """Add a state to the index."""
         self._index.states.append(state)
 
     def abandon(self) -> None:
-        """Remove a file that was prepared and not put in place."""
+        """Remove a file that was prepared but not put in place."""
         self.close()
         self._disk.remove(aside(self.file.path))
 

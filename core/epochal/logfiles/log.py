@@ -1,6 +1,6 @@
 """One segment's log: opened and recovered, appended to, rolled, cut from the front, and read.
 
-This is what a publisher sees: sequence numbers and checkpoints. Files and offsets are in the modules below.
+A publisher works with sequence numbers and checkpoints here; files and offsets are in the other modules.
 
 Sources: rules E9, E10, E12, E13, Q2, Q3; docs/log.md.
 """
@@ -94,7 +94,7 @@ class SegmentLog:
         self._failed: str | None = None
         self._begun = self._closed = False
         self._claimed = 0
-        """An incarnation that was claimed but has not begun, because the disk was full; else 0."""
+        """The incarnation that was claimed but could not begin because the disk was full; else 0."""
         found = recover_log(disk, directory, *identity)
         if found is not None:
             self._tail = found.tail
@@ -119,9 +119,9 @@ class SegmentLog:
     ) -> Self:
         """Own the log in `directory` (made if it is not there) and recover it; `begin` must follow.
 
-        `stream` is the stream's uid; `instance` names this process to anyone who finds the log taken. Of old files the
-        header and the footer are checked, of the last one every byte. A torn tail is cut off, and the cut is on disk
-        when this returns.
+        `stream` is the stream's uid; `instance` names this process in the errors of others that find the log taken. In
+        old files the header and the footer are checked, in the last one every byte. A torn tail is cut off, and the cut
+        is on disk when this returns.
 
         Raises `LogTaken`, `CorruptLog` (damage that no crash can explain; nothing is changed), `LogMismatch`,
         `LogFull` for a directory that cannot be made, `LogFailed`.
@@ -144,15 +144,15 @@ class SegmentLog:
         return self._recovered
 
     def forget_recovered(self) -> None:
-        """Free the memory of what recovery found."""
+        """Drop the findings of recovery from memory."""
         self._recovered = None
 
     def may_lack(self, *, relaxed: bool) -> bool:
         """Whether acknowledged events after `last` may be missing, because the machine died (E11 horizon).
 
-        True if the last owner acknowledged what was not synced, the end of the log is not vouched for, and the machine
-        has started again since, or that cannot be known. Call it before `begin`. If it is not recorded how the last
-        owner kept the log, it is taken to have been as `relaxed` as this one.
+        True if three things hold: the last owner acknowledged appends before they were synced, the end of the log does
+        not say that all before it is on disk, and the machine has restarted since, or may have. Call it before `begin`.
+        Without a record of the last owner's durability, it is taken to have been as `relaxed` as this one.
         """
         found, owner = self._recovered, self._last_owner
         if found is None or found.vouched or not (relaxed if owner.relaxed is None else owner.relaxed):
@@ -168,7 +168,7 @@ class SegmentLog:
     def incarnations(self) -> Incarnations:
         """(incarnation, its first seq), oldest first: the positions that older cursors go back to (E10 durability).
 
-        Of incarnations that begin at the same seq the first and the last are kept.
+        If several begin at the same seq, only the first and the last of them are kept.
         """
         return self._incarnations
 
@@ -179,7 +179,7 @@ class SegmentLog:
 
     @property
     def start(self) -> tuple[int, Lull | None]:
-        """`first`, and the lull that ends there (E13 retention), which is None if the file's head cannot be read."""
+        """`first`, and the lull that ends there (E13 retention); None for the lull if the header is unreadable."""
         return self._retained.start
 
     @property
@@ -199,9 +199,9 @@ class SegmentLog:
 
     @property
     def roll_due(self) -> bool:
-        """Whether the last file is over its size or age, so that `roll` should follow.
+        """Whether the last file has reached its size or age, so that `roll` should follow.
 
-        Only the frames count, and a file takes at least four times the size of its header with the checkpoint.
+        Only frames count, and a file is never ended before they take four times the bytes of its header and checkpoint.
         """
         file, settings = self._open_tail().file, self._settings
         return (
@@ -226,7 +226,7 @@ class SegmentLog:
         synced.
 
         Raises `Superseded` unless `incarnation` is higher than any before (E12 fencing); `LogFull`, after which the
-        same call can be made again; `LogFailed`.
+        same call can be repeated; `LogFailed`.
         """
         with self._guarded():
             if incarnation == self._claimed:  # the disk was full then
@@ -252,7 +252,7 @@ class SegmentLog:
         `events` are buffers whose concatenation is `count` entries (see `frames.entry`); nothing is copied. Returns the
         seq of the last event. Nothing is durable, or served, before `sync`.
 
-        Raises `LogFull`, with nothing written: the same call can be made again; `LogFailed`; `Superseded` when another
+        Raises `LogFull`, with nothing written: the same call can be repeated; `LogFailed`; `Superseded` when another
         process owns the log now (E12 fencing); `LocalProtocolError` for a frame over 64 MiB.
         """
         with self._guarded():
@@ -262,7 +262,7 @@ class SegmentLog:
             return self.last
 
     def sync(self) -> int:
-        """Put all that was written on disk (fdatasync), let it be served, and return `durable`.
+        """Put everything written so far on disk (fdatasync), let it be served, and return `durable`.
 
         Raises `LogFailed`. A failed sync is never tried again.
         """
@@ -272,10 +272,10 @@ class SegmentLog:
             return self._durable
 
     def vouch(self) -> None:
-        """Have the log say that its last frame is on disk. Otherwise damage to it looks as if a crash had torn it.
+        """Record in the log that its last frame is on disk. Otherwise damage to that frame looks like a torn write.
 
-        Each frame says this of the frames before it, so call this when nothing has been written for a moment. Does
-        nothing if the log says so already, or if not all is synced. Raises `LogFull`, with the log as it was;
+        Each frame records this for the frames before it, so call this when nothing has been written for a moment. Does
+        nothing if the log already says so, or if some frame is not synced. Raises `LogFull`, with the log as it was;
         `LogFailed`; `Superseded`.
         """
         with self._guarded():
@@ -314,10 +314,10 @@ class SegmentLog:
     def retain(self) -> int:
         """Remove whole files, oldest first, that are over the limits of the settings; never the last one.
 
-        If the time of day went forward by more than the time that has passed since the log was opened, the latter
-        counts: a clock that is set forward makes no file old.
+        A clock that is set forward makes no file old: since the log was opened, ages grow by the elapsed time at most,
+        whatever the time of day says.
 
-        Returns how many files. A reader inside a removed file can still finish it. Raises `LogFailed`.
+        Returns how many files were removed. A reader inside a removed file can still finish it. Raises `LogFailed`.
         """
         removed = 0
         with self._guarded():
@@ -333,11 +333,11 @@ class SegmentLog:
     def read(self, after: int, max_events: int, max_bytes: int) -> LogBatch | None:
         """The next events strictly after position `after`: at least one if there is any, within the given sizes.
 
-        None when there is none yet. Only durable events are served (E9), and each byte has passed its checksum. Reading
-        on after the last answer costs no search.
+        None when there is none yet. Only durable events are served (E9), and each byte has passed its checksum. To read
+        on where the last answer ended costs no search.
 
         Raises `HistoryTruncated` when event `after` + 1 is gone (Q2), `CorruptLog` when it is damaged: its `behind` is
-        the position from which to read on.
+        the position after the damage, from which to read on.
         """
         if after >= self._durable:
             return None
@@ -368,8 +368,8 @@ class SegmentLog:
         """The last known state for which `holds` is true; it must be true up to some event of the log, then false.
 
         The state is at most 1,024 events before that event if `keep_state` was called that often, else at most a file.
-        If `holds` is true for no known state, the answer is the state where the log begins. Reads the headers of some
-        files, as many as a bisection takes, and one index. A damaged header counts as one for which it is false.
+        If `holds` is true for no known state, the answer is the state where the log begins. Bisects the files, which
+        reads some headers and one index. For a damaged header, `holds` counts as false.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
@@ -408,7 +408,7 @@ class SegmentLog:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Turn any error of the disk, other than a lack of space, into the end of all writing."""
+        """Let any disk error other than a lack of space end all writing."""
         if self._failed is not None:
             raise LogFailed(self._failed)
         try:
@@ -423,7 +423,7 @@ class SegmentLog:
             self._open_tail().end()
 
     def _start_file(self, checkpoint: LogCheckpoint) -> TailFile:
-        """Put a new file after the last one, or in its place if that has no events; on `LogFull` nothing changes."""
+        """Begin a file after the last one, or replace that one if it has no events; on `LogFull` nothing changes."""
         old = self._tail
         new = TailFile.prepare(
             self._disk, self._directory, self._identity, checkpoint, self._incarnations, self._clock()
@@ -443,7 +443,7 @@ class SegmentLog:
         return new
 
     def _outdated(self) -> LogFile | None:
-        """The oldest file, if the settings no longer allow it."""
+        """The oldest file, if it exceeds the limits of the settings."""
         oldest, settings = self._retained.oldest(), self._settings
         if oldest is None:
             return None

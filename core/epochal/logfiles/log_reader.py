@@ -1,7 +1,6 @@
-"""Reading a log from a position on: frame by frame, file by file, each byte checked before it is returned.
+"""Reads a log from a position on: frame by frame, file by file, with each byte checked before it is returned.
 
-Separate from `log`, which writes. A reader has a descriptor of its own, and needs only to know which file holds an
-event.
+A reader has a descriptor of its own. All it needs from the log is which file holds an event.
 
 Sources: rules Q2, Q3; docs/log.md.
 """
@@ -18,7 +17,7 @@ from epochal.protocol.log.frames import FRAME_HEAD, Frame, cut, is_sound, read_h
 CHUNK = 256 * 1024
 """Bytes read at once where frames are small."""
 APART = 64 * 1024
-"""A body of at least so many bytes is read by itself, which saves a copy."""
+"""A frame body of at least this many bytes is read by itself, which saves a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class LogBatch:
 
     @property
     def count(self) -> int:
-        """How many events."""
+        """The number of events."""
         return self.last - self.first + 1
 
 
@@ -55,10 +54,10 @@ class FileReader:
     def frame(self, seq: int) -> Frame | None:
         """The next sound frame with event `seq` or a later one; None at the end of what is written.
 
-        Damage that holds no such event is skipped. Raises `CorruptLog` for damage that does, or may.
+        Damage that lies before `seq` is skipped. Raises `CorruptLog` for damage that holds, or may hold, a later event.
         """
         while self._offset < self.file.end:
-            frame = self._read() or self._behind_damage(seq)
+            frame = self._read() or self._skip_damage(seq)
             if frame is None:
                 continue
             self._offset = frame.end
@@ -68,7 +67,7 @@ class FileReader:
         return None
 
     def checkpoint(self) -> LogCheckpoint:
-        """What the file says of the state before its first event. Raises `CorruptLog`."""
+        """The checkpoint in the file's header: the state before its first event. Raises `CorruptLog`."""
         return read_header(self._disk, self._descriptor, self.file.path).checkpoint
 
     def close(self) -> None:
@@ -104,11 +103,11 @@ class FileReader:
             raise CorruptLog(self.file.path, at, at + size, str(error.strerror), self._next_file()) from error
 
     def _next_file(self) -> int | None:
-        """The position from which the next file can be read; None if there is no next file."""
+        """The position where the next file begins; None if there is no next file."""
         return self.file.last if self.file.sealed else None
 
-    def _behind_damage(self, seq: int) -> Frame | None:
-        """Read the offset again. Moves past damage that is all before `seq`; raises `CorruptLog` for other damage."""
+    def _skip_damage(self, seq: int) -> Frame | None:
+        """Read the frame at the offset again. Skips damage before `seq`; raises `CorruptLog` for other damage."""
         end = self.file.end
         data = self._from_disk(0, end)
         data += bytes(end - len(data))  # a file that was cut is damaged up to where it ended
@@ -124,7 +123,7 @@ class FileReader:
 
 
 class LogCursor:
-    """A place in the log, just after event `at`, from which reading goes on without a search.
+    """A place in the log, just after event `at`, from which to read on without a search.
 
     `locate` returns the file that holds an event, and its index. It raises `HistoryTruncated` if the event is gone.
     """
@@ -135,13 +134,13 @@ class LogCursor:
         self._locate = locate
         self._reader: FileReader | None = None
         self._rest = memoryview(b"")
-        """Entries of the last frame that were not returned yet, from event `at` + 1 to `_rest_last`."""
+        """The entries of the last frame that are still to be returned: events `at` + 1 to `_rest_last`."""
         self._rest_last = at
 
     def take(self, max_events: int, max_bytes: int, until: int) -> LogBatch:
-        """The next events, at least one, none after event `until`, which must exist and come after `at`.
+        """The next events, at least one, up to event `until`, which must exist and come after `at`.
 
-        Raises `HistoryTruncated`, `CorruptLog`, but only if no event before the error could be returned.
+        Raises `HistoryTruncated`, `CorruptLog`, but only if there is no event to return before the error.
         """
         first, parts, room = self.at + 1, list[memoryview](), max_bytes
         until = min(until, self.at + max_events)
@@ -167,7 +166,10 @@ class LogCursor:
             self._reader = None
 
     def _next(self, max_events: int, max_bytes: int, *, alone: bool) -> tuple[int, int]:
-        """(bytes, events) to take from the rest of the frame: all of it, or what fits if it comes first (`alone`)."""
+        """(bytes, events) to take from the rest of the frame: all if it fits, else a part, but only in an empty batch.
+
+        `alone`: the batch is empty so far.
+        """
         if not self._rest:
             self._load()
         there = self._rest_last - self.at
@@ -179,7 +181,7 @@ class LogCursor:
         return (size, count) if count else self._cut(self._rest, 1, len(self._rest))
 
     def _load(self) -> None:
-        """Load the frame that holds the next event; its entries from that event on become the rest."""
+        """Load the frame that holds the next event, and drop its entries before that event."""
         frame = self._frame()
         self._rest = frame.events
         self._rest_last = frame.head.last
@@ -206,6 +208,6 @@ class LogCursor:
     def _cut(self, data: memoryview, max_events: int, max_bytes: int) -> tuple[int, int]:
         try:
             return cut(data, max_events, max_bytes)
-        except Damaged as damage:  # its checksum is right, so it was written like this
+        except Damaged as damage:  # the checksum is correct, so the bytes were written like this
             path = None if self._reader is None else self._reader.file.path
             raise CorruptLog(path, reason=str(damage)) from None

@@ -1,7 +1,7 @@
-"""Who owns a log: the lock that ends with its process, the file that names the incarnation, and what it ran on.
+"""Ownership of a log: a lock that ends with its process, and files that name the last owner's incarnation and boot id.
 
-Separate from the log because ownership is checked at every group commit, and alone keeps two publishers apart when the
-catalog cannot (E12 fencing). The lock keeps out a second process on this machine; the file shows that another machine
+Ownership is checked at every group commit. When the catalog cannot keep two publishers apart, only this does (E12
+fencing). The lock keeps out a second process on this machine; the file of the incarnation shows that another machine
 has taken the volume.
 """
 
@@ -20,10 +20,10 @@ BOOT = "boot"
 
 
 class LastOwner(NamedTuple):
-    """What the file `boot` says of the process that owned the log last; None where it says nothing."""
+    """The content of the file `boot`, about the last process that owned the log; None for fields it does not have."""
 
     boot: str | None
-    """The boot id of its machine: another one after each start of the machine."""
+    """The boot id of its machine, which changes with each start of the machine."""
     relaxed: bool | None
     """Whether it acknowledged appends before they were synced (`durability: interval`)."""
 
@@ -56,7 +56,7 @@ class LogOwner:
             raise CorruptLog(self._path, reason=f"it names no incarnation ({error})") from None
 
     def claim(self, incarnation: int) -> None:
-        """Write down, durably, that `incarnation` is ours; the caller has checked that it is higher than any before.
+        """Claim the log for `incarnation`, durably; the caller has checked that it is higher than any before.
 
         Raises `LogFull`, `OSError`.
         """
@@ -66,15 +66,15 @@ class LogOwner:
         self._claimed = self._identity()
 
     def last(self) -> LastOwner:
-        """What `note_boot` wrote last; both fields None if that cannot be read."""
+        """The last content that `note_boot` wrote; both fields are None if it cannot be read."""
         try:
-            told = json.loads(self._boot.read_bytes())
-            return LastOwner(str(told["boot"]), bool(told["relaxed"]))
+            noted = json.loads(self._boot.read_bytes())
+            return LastOwner(str(noted["boot"]), bool(noted["relaxed"]))
         except (OSError, ValueError, KeyError, TypeError):
             return LastOwner(None, None)
 
     def note_boot(self, boot: str | None, *, relaxed: bool) -> None:
-        """Write, durably, how the log is kept from now on. On a full disk, or without `boot`, the file is removed.
+        """Write this owner's boot id and durability, durably. On a full disk, or without `boot`, remove the file.
 
         Call it only after the log has recorded the aborts that `last` made necessary. Raises `OSError`.
         """

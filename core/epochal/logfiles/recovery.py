@@ -1,7 +1,7 @@
-"""Opening an existing log: what is sound, what a crash has left, and what must not be changed.
+"""Opens an existing log: keeps what is sound, cuts off what a crash has torn, and refuses to touch damage.
 
-Separate from the log because this happens once, before anything else, and it alone decides whether an acknowledged
-event is still there afterwards. Whether an end is torn is decided in `frames.recover`.
+This happens once, before anything else, and alone decides whether an acknowledged event is still there afterwards.
+Whether an end is torn is decided in `frames.recover`.
 
 Sources: rules E10, E12; docs/log.md.
 """
@@ -29,19 +29,19 @@ from epochal.protocol.log.file_format import (
 from epochal.protocol.log.frames import Damage, Frame, SoundFrames, Tail, recover
 
 ASIDE: Final = "nothing was changed; bring the file back from a copy of the volume, see docs/log.md"
-"""What the operator of the publisher can do about a damaged last file."""
+"""What to do about a damaged last file, for the error's reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening found in an existing log."""
+    """The findings when an existing log was opened."""
 
     checkpoint: LogCheckpoint
     """The state just before the first frame of the last file."""
     frames: SoundFrames
-    """Every frame after it, to be replayed: `notes` first, then `events`. Each iteration reads them from the file."""
+    """Every frame after it, to be replayed, with its events and notes. Each iteration reads them from the file."""
     torn: int
-    """Bytes at the end that were never synced, and are cut off; 0 after an orderly end."""
+    """Bytes at the end that were never synced and are cut off; 0 after an orderly end."""
     vouched: bool
     """Whether the log ends with a footer or an empty frame that says that all before it was on disk."""
 
@@ -57,7 +57,7 @@ class Found:
 
 
 def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found | None:
-    """The log in `directory`; None if there is none. All that is returned is on disk.
+    """The log in `directory`; None if there is none. Everything in it is on disk when this returns.
 
     Raises `CorruptLog`, in which case only files that were never part of the log are removed; `LogMismatch`; `OSError`.
     """
@@ -83,7 +83,7 @@ def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found
 
 
 class _Seen:
-    """What is remembered of the frames that were read."""
+    """Facts gathered while the frames of the last file are read."""
 
     def __init__(self, header: FileHeader) -> None:
         self.index = Index()
@@ -103,7 +103,7 @@ class _Seen:
 
 
 def _whole_files(disk: Disk, directory: Path) -> list[Path]:
-    """The log files. Removes what was never finished, which has a temporary name, and indexes without a log file.
+    """The log files. Removes unfinished files, which have temporary names, and indexes without a log file.
 
     A file is synced before it gets its own name, so a file that is too short under that name was cut later.
     """
@@ -119,7 +119,7 @@ def _whole_files(disk: Disk, directory: Path) -> list[Path]:
 
 
 def _examine(disk: Disk, descriptor: int, path: Path) -> tuple[FileHeader, Tail, _Seen]:
-    """The last file's header, and what is to be kept of the file."""
+    """The last file's header, the part of the file to keep, and the facts gathered while reading it."""
     data = FileBytes(disk, descriptor)
     try:
         header = decode_header(data[: header_length(data[:HEAD_BYTES])])
@@ -147,8 +147,8 @@ def _agree(
 
 
 def _mend(disk: Disk, descriptor: int, path: Path, header: FileHeader, kept: Tail, seen: _Seen) -> TailFile:
-    """Cut off what is not to be kept, and put the rest on disk before anything is written after it."""
-    if kept.torn or kept.sealed:  # sealed: the crash came before the next file had its name
+    """Cut off the torn end, and put the rest on disk before anything is written after it."""
+    if kept.torn or kept.sealed:  # sealed: the crash came before the next file got its name
         disk.truncate(descriptor, kept.end)
     disk.sync(descriptor)
     file = LogFile(

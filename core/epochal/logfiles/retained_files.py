@@ -1,7 +1,7 @@
 """The files of a log as readers see them, oldest first. The last one is being written, and both ends move.
 
-Separate from the log because any thread may read while one writes. Everything that they share is here, under one lock,
-which is never held during disk work.
+Any thread may read while one writes. Everything that they share is here, under one lock that is never held during disk
+work.
 
 Sources: rules E13, Q2, Q3; docs/log.md.
 """
@@ -21,13 +21,13 @@ from epochal.protocol.log.history import Lull, SegmentState
 from epochal.protocol.messages import NOTHING_YET
 
 PARKED: Final = 16
-"""Most readers that keep their place, each with a descriptor and at most one frame."""
+"""Most readers that are kept for the request that reads on, each with a descriptor and at most one frame."""
 INDEXES: Final = 8
 """Most indexes of sealed files in memory, about 100 KiB each."""
 
 
 class Retained:
-    """The retained files, and the readers in them."""
+    """The retained files, and the readers that are inside them."""
 
     def __init__(self, disk: Disk, files: Iterable[LogFile] = ()) -> None:
         self._disk = disk
@@ -46,7 +46,7 @@ class Retained:
 
     @property
     def start(self) -> tuple[int, Lull | None]:
-        """The position before the first retained event, and the lull that ends there; None if that cannot be read."""
+        """The position before the first retained event, and the lull that ends there; None for an unreadable lull."""
         with self._lock:
             return self._start
 
@@ -68,7 +68,7 @@ class Retained:
             return self._files[0] if len(self._files) > 1 else None
 
     def add(self, file: LogFile, *, in_place: bool = False) -> None:
-        """Add a file after the last one, or in its place."""
+        """Add a file after the last one; `in_place` replaces the last one."""
         files = [*(self._files[:-1] if in_place else self._files), file]
         start = self._start_of(files) if len(files) == 1 else self._start
         with self._lock:
@@ -95,7 +95,7 @@ class Retained:
         return batch
 
     def state(self, seq: int) -> SegmentState:
-        """The nearest known state at or before event `seq`: from the index, or from the head of its file."""
+        """The last known state at or before event `seq`: from the index, or from the header of its file."""
         file = self._holding(seq + 1)
         known = self._index(file).state(seq)
         if known is not None:
@@ -111,7 +111,7 @@ class Retained:
             try:
                 return not holds(self._head(file))
             except CorruptLog:
-                return True  # an earlier beginning is also right, and a reader that comes to it gets the error
+                return True  # an earlier start is also correct, and a reader that reaches the damage gets the error
 
         at = bisect_left(files, True, key=over)
         if not at:
@@ -121,7 +121,7 @@ class Retained:
         return states[known - 1] if known else self._head(files[at - 1])
 
     def next_state(self, seq: int) -> int | None:
-        """The first position from `seq` on whose state is known without earlier events; None if there is none yet."""
+        """The first position from `seq` on whose state is stored, in an index or a header; None if there is none."""
         file = self._holding(seq + 1)
         known = (state.seq for state in self._index(file).states if state.seq >= seq)
         return next(known, file.last if file.sealed else None)
@@ -139,17 +139,17 @@ class Retained:
         return self._files[0].base - 1 if self._files else NOTHING_YET
 
     def _start_of(self, files: Sequence[LogFile]) -> tuple[int, Lull | None]:
-        """What `start` is with these files. Only the thread that writes changes them."""
+        """The value of `start` for these files. Only the writing thread changes them."""
         if not files:
             return NOTHING_YET, None
         first = files[0].base - 1
         try:
             return first, self._checkpoint(files[0]).lull
         except (CorruptLog, HistoryTruncated, OSError):
-            return first, None  # who reads there is told
+            return first, None  # a reader that begins there gets the error
 
     def _head(self, file: LogFile) -> SegmentState:
-        """The state before a file's first event, as the file says."""
+        """The state before a file's first event, from its header."""
         return self._checkpoint(file).state
 
     def _checkpoint(self, file: LogFile) -> LogCheckpoint:
@@ -185,7 +185,7 @@ class Retained:
         return index
 
     def _park(self, cursor: LogCursor) -> None:
-        """Keep the reader for the next request that goes on where it stopped."""
+        """Keep the reader for a request that continues where it stopped."""
         unused = []
         with self._lock:
             if cursor.at in self._parked or self._closed:

@@ -1,7 +1,7 @@
-"""Reading a log that may be in use, without owning it and without changing a byte.
+"""Inspects a log that may be in use, without owning it and without changing a byte.
 
-Separate from recovery, which prepares for writing. A survey reports everything that is wrong, not only the first thing,
-and an unfinished end is no damage to it: it may be the next frame, half written.
+Unlike recovery, which prepares for writing, a survey reports all problems, not only the first. It does not count an
+unfinished end as damage: that may be the next frame, half written.
 
 Sources: docs/log.md.
 """
@@ -32,15 +32,15 @@ from epochal.protocol.log.history import SegmentState
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the header and the end of a log file say."""
+    """A log file according to its header and its end."""
 
     path: Path
     stream: str
     segment: str
     state: SegmentState
-    """Just before the file's first event."""
+    """The state just before the file's first event."""
     incarnations: Incarnations
-    """Those before the file; of the last file, also those that begin in it."""
+    """The incarnations that began before the file; for the last file, also those that begin in it."""
     last: int
     size: int
     created: int
@@ -49,20 +49,20 @@ class Summary:
 
     @property
     def events(self) -> int:
-        """How many."""
+        """The number of events."""
         return self.last - self.state.seq
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a file holds, byte by byte."""
+    """The result of checking every byte of a file."""
 
     path: Path
     size: int
     events: int
     frames: int
     torn: int
-    """Bytes at the end of the last file that are no whole frame; cut off when the log is next opened for writing."""
+    """Bytes at the end of the last file that form no whole frame; cut off when the log is next opened for writing."""
     index: str
     """`sound`, `stale` or `none`; nothing is lost without one."""
     damage: tuple[CorruptLog, ...]
@@ -77,8 +77,8 @@ def log_directories(path: Path) -> list[Path]:
 def owner_of(directory: Path) -> tuple[int, str]:
     """(incarnation, instance) of the last owner; (0, "") if that cannot be read."""
     try:
-        told = json.loads((directory / INCARNATION).read_bytes())
-        return int(told["incarnation"]), str(told["instance"])
+        owner = json.loads((directory / INCARNATION).read_bytes())
+        return int(owner["incarnation"]), str(owner["instance"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0, ""
 
@@ -147,7 +147,7 @@ def verify(directory: Path, disk: Disk | None = None) -> Iterator[Checked]:
 
 
 def _check(disk: Disk, path: Path, data: bytes, expected: int | None, *, is_last: bool) -> tuple[Checked, int | None]:
-    """What one file holds, and the event that the next one must begin with, if that is known."""
+    """The check of one file, and the event with which the next file must begin, if that is known."""
     try:
         header = decode_header(data)
     except (Damaged, LogError) as error:
@@ -192,7 +192,7 @@ def _judge(
 def _damaged_end(
     path: Path, data: bytes, header: FileHeader, found: list[Frame | Damage], kept: Tail
 ) -> list[CorruptLog]:
-    """The damage of a footer with exactly one wrong bit. No crash does that, though no event is lost by it."""
+    """The damage to a footer with exactly one wrong bit. No crash does that, but no event is lost either."""
     heads = [frame.head for frame in found if isinstance(frame, Frame)]
     if kept.sealed or kept.torn != FOOTER_BYTES or not heads:
         return []
@@ -221,7 +221,7 @@ def _out_of_place(path: Path, header: FileHeader, expected: int | None) -> list[
 
 
 def _miscounted(path: Path, frames: list[Frame]) -> list[CorruptLog]:
-    """Frames that hold another number of events than they say: the bytes are sound, but were written wrongly."""
+    """Frames whose number of events differs from the one in their head: sound bytes that were written wrongly."""
     return [
         CorruptLog(path, frame.offset, frame.end, f"it says {frame.head.entries} events and holds others")
         for frame in frames
@@ -239,7 +239,7 @@ def _counts(frame: Frame) -> bool:
 def _beside_the_footer(path: Path, footer: Footer, frames: int, last: int) -> list[CorruptLog]:
     if (footer.frames, footer.last) == (frames, last):
         return []
-    return [CorruptLog(path, reason=f"its footer tells of {footer.frames} frames up to event {footer.last}")]
+    return [CorruptLog(path, reason=f"its footer says {footer.frames} frames up to event {footer.last}")]
 
 
 def _index_state(disk: Disk, path: Path, header: FileHeader, footer: Footer | None) -> str:

@@ -188,9 +188,9 @@ class Refused(NamedTuple):
 class Hello(NamedTuple):
     """Asks to join a segment; `nonce` (16 random bytes) becomes the subscription id.
 
-    Of other topics than those of `filter` nothing need be sent; for None, than those of the connection's view `view`,
-    which `Filter` has made, or of all (F6). `replaces` is the subscription id of
-    this client that ends with the snapshot for this one: it changes its channel (F8).
+    Only topics of `filter` need be sent. If it is None, only those of the connection's view `view`, which `Filter` has
+    made; without such a view, all (F6). `replaces` is an earlier subscription id of this client: that subscription ends
+    with the snapshot for this one, which changes its channel (F8).
     """
 
     request: int
@@ -273,8 +273,9 @@ class Credit(NamedTuple):
 class Opening(NamedTuple):
     """Begins the answer to `Since`: the state just after `position`, where its events start (E13 retention).
 
-    `below` as in `Snapshot`. With `lull`, the events after that up to event `lull` are gone; in them only the lower
-    frontier moved, to `moved_to`. Then the state is that where this began, which stands for all later ones up to there.
+    `below` as in `Snapshot`. With `lull`, the events after `position` up to event `lull` are gone; in them only the
+    lower frontier moved, to `moved_to`. Then the state is the one where the lull began, which can replace each later
+    state in it.
     """
 
     request: int
@@ -424,7 +425,7 @@ class Abort(NamedTuple):
 class Leaving(StrEnum):
     """How a writer leaves.
 
-    What was appended is whole / there is no more, ever / what is open must be aborted (E4).
+    All its epochs are whole / it will never append again / its open epochs must be aborted (E4).
     """
 
     CLOSE = "close"
@@ -539,9 +540,9 @@ class Passed(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """To a writer: the way to the publisher is broken, and what was sent last may be lost: connect again.
+    """To a writer: the connection to the publisher is broken, and the last messages may be lost: connect again.
 
-    To a sidecar: the writer leaves without all its answers, and nobody else may have its way.
+    To a sidecar: the writer leaves without all its answers, so no other writer may get its connection.
     """
 
     code: str

@@ -1,12 +1,12 @@
-"""Which epochs a reader wants of a history, and from where in the log they can be read whole.
+"""The epochs that a reader requests from a history, and the position in the log from which they can be read whole.
 
-Separate because readers and publishers must judge a state in the same way: the publisher does not send what the reader
-does not need, and the reader counts as whole what was left out.
+Readers and publishers judge a state by the same code. The publisher leaves out what the reader does not need, and the
+reader must know that nothing it wanted is missing.
 
-A log can be searched by bisection: along it, `untouched` is true up to some event, and false from there on. An epoch
-that has begun is active, or aborted, or completed, and it stays so or changes to another of these. Completed means that
-the lower frontier no longer reaches it; then the frontier does not reach any wanted time at or before the epoch either.
-And a lower frontier never moves back.
+A log can be searched by bisection, because `untouched` is true up to some event and false from there on. Once an epoch
+has begun, it is never latent again. While it is active or aborted, it is in the state. It leaves the state only when
+the lower frontier has passed it, and then the frontier reaches no wanted time at or before it either. And a lower
+frontier never moves back.
 
 Sources: rules E13, E20, Q2; Push-Pull Publish-Subscribe (`since`).
 """
@@ -25,7 +25,7 @@ MOST_WANTED = MAX_SHAPE_LEAVES
 
 
 class Searchable(Protocol):
-    """What `EpochQuery` needs of a history: a publisher's, or its committed part."""
+    """The part of a history that `EpochQuery` uses."""
 
     def states(self) -> list[SegmentState]:
         """States that are known without a replay, oldest first."""
@@ -41,7 +41,7 @@ class EpochQuery(NamedTuple):
 
     times: tuple[Time, ...]
 
-    def whole_behind(self, state: SegmentState) -> bool:
+    def whole_after(self, state: SegmentState) -> bool:
         """Whether no wanted epoch can have any data before `state`."""
         if not all(any(less_equal(low, time) for low in state.lower) for time in self.times):
             return False
@@ -49,15 +49,15 @@ class EpochQuery(NamedTuple):
 
     def untouched(self, state: SegmentState) -> bool:
         """Whether nothing before `state` matters to a wanted epoch, not even an abort."""
-        return self.whole_behind(state) and not any(map(Antichain(self.times).less_equal, state.aborted))
+        return self.whole_after(state) and not any(map(Antichain(self.times).less_equal, state.aborted))
 
     def newest_untouched(self, states: Sequence[SegmentState]) -> SegmentState | None:
-        """Of some states of a log, oldest first, the last one that is untouched."""
+        """The last untouched state among `states` of a log, which come oldest first; None if there is none."""
         at = bisect_left(states, True, key=lambda state: not self.untouched(state))
         return states[at - 1] if at else None
 
     def pass_over(self, state: SegmentState, events: Iterable[Event]) -> tuple[SegmentState, bool]:
-        """Go from an untouched state over the events that directly follow, up to the first one that matters.
+        """Apply the events that directly follow an untouched state, up to the first one that matters.
 
         Returns the state there, and whether there was such an event.
         """
@@ -78,7 +78,7 @@ class EpochQuery(NamedTuple):
         return SegmentState.of(seq, progress), matters
 
     def beginning(self, history: Searchable) -> SegmentState | None:
-        """The state where all that is wanted of a history begins; None if that is before what is in memory."""
+        """The state before all wanted events; None if it is earlier than the part of the history in memory."""
         state = self.newest_untouched(history.states())
         if state is None:
             return None

@@ -1,8 +1,8 @@
-"""What a log file begins and ends with, byte by byte: header with checkpoint, footer, and the index beside it.
+"""The start and the end of a log file, byte by byte: header with checkpoint, footer, and the index beside it.
 
-The frames between are in `frames`. All of these are functions over bytes, without files, so that tests can cut and flip
+The frames between them are in `frames`. These are functions over bytes, without files, so that tests can cut and flip
 every byte. Integers are big endian. All checksums of a file are CRC-32Cs that start from its `seed`, so that no part of
-another file, and nothing that a writer hides in a payload, can be taken for a part of this file.
+another file, and nothing that a writer hides in a payload, is mistaken for a part of this file.
 
 Sources: rules E10, E12, E13; docs/log.md.
 """
@@ -36,7 +36,7 @@ _INDEX_MAGIC: Final = b"EPOCHIDX"
 _FOOTER_MAGIC: Final = 0xE70C5EA1
 
 HEAD_BYTES: Final = _HEAD.size + _CRC.size
-"""The part of a header that gives the length of the rest."""
+"""Bytes of the first part of a header, which gives the length of the rest."""
 FOOTER_BYTES: Final = _FOOTER.size + _CRC.size
 
 Incarnations = tuple[tuple[int, int], ...]
@@ -44,12 +44,12 @@ Incarnations = tuple[tuple[int, int], ...]
 
 
 class Damaged(Exception):
-    """Bytes that are not what was written. The shell knows the file and the offset, and raises `CorruptLog` for it."""
+    """Bytes that differ from those written. The shell, which knows file and offset, raises `CorruptLog` for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCheckpoint:
-    """A segment just after event `state.seq`: the public state, and the publisher's notes, which only it can read."""
+    """A segment just after event `state.seq`: the public state, and the notes that only the publisher can read."""
 
     state: SegmentState
     machine: bytes = b""
@@ -65,7 +65,7 @@ class LogCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What a log file says before its first frame."""
+    """The content of a log file before its first frame."""
 
     stream: str
     """The stream's uid."""
@@ -87,7 +87,7 @@ class FileHeader:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What follows the last frame of a sealed file, so that a file that was cut between two frames is noticed too."""
+    """The end of a sealed file, after its last frame. Without it, a file cut between two frames would look whole."""
 
     frames: int
     last: int
@@ -101,8 +101,8 @@ class Footer:
 def with_incarnation(so_far: Incarnations, incarnation: int, first: int) -> Incarnations:
     """The table with one more incarnation, which begins at seq `first`.
 
-    Of the incarnations that begin at the same event only the first and the last are kept, so that the table does not
-    grow without events. Those between are implied: they had no events.
+    If several incarnations begin at the same event, only the first and the last of them are kept, so that restarts
+    without events do not make the table grow. The ones between had no events, so nothing can refer to them.
 
     >>> with_incarnation(((1, 0), (2, 50), (3, 50)), 4, 50)
     ((1, 0), (2, 50), (4, 50))
@@ -193,7 +193,7 @@ def decode_footer(end: bytes, seed: int, size: int) -> Footer | None:
 
 
 class Point(NamedTuple):
-    """Where a frame begins: its first seq, its offset in the file, its milliseconds since 1970."""
+    """The start of a frame: its first seq, its offset in the file, its milliseconds since 1970."""
 
     seq: int
     offset: int
@@ -201,9 +201,9 @@ class Point(NamedTuple):
 
 
 class Index:
-    """Some frames of one log file, about one every 64 KiB, and some states: where to begin to read.
+    """The starts of some frames of a log file, about one every 64 KiB, and some states: places to begin to read.
 
-    It only saves time: without it a scan of the file gives the same answers. Appending while others read is safe.
+    It only saves time: a scan of the whole file gives the same answers. Appending while others read is safe.
     """
 
     def __init__(self, points: Iterable[Point] = (), states: Iterable[SegmentState] = ()) -> None:

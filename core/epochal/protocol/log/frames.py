@@ -1,12 +1,12 @@
-"""The frames of a log file, and what recovery decides about a file that a crash or a bad disk has left.
+"""The frames of a log file, and what recovery keeps of a file after a crash or damage by the disk.
 
 The header and the footer around them are in `file_format`. A frame is one group commit: events, and the publisher's
 notes that are valid exactly if the events are there. Its head has a checksum of its own, so that the lengths in it can
 be trusted before they are used; the body has another.
 
 The field `synced` distinguishes a crash from damage. It says how many bytes of the file were on disk when the frame was
-written. What a crash leaves unreadable was never synced, so no later frame says that it was. A bad frame that a later
-one counts as synced was good once: it was damaged afterwards.
+written. A crash leaves only bytes unreadable that were never synced, so no later frame counts them as synced. If a
+later frame does, the bad bytes were good once and were damaged afterwards.
 
 Sources: rules E10, Q3, S12; docs/log.md.
 """
@@ -44,23 +44,23 @@ FRAME_HEAD: Final = _HEAD.size + _CRC.size
 
 
 class Head(NamedTuple):
-    """A frame's head; its checksum was right."""
+    """The head of a frame, with a correct checksum."""
 
     begins: bool
     """Whether an incarnation begins here; its number is the first of the notes."""
     entries: int
-    """How many events."""
+    """The number of events."""
     base: int
-    """The seq of the first event; without events, the seq of the next event to come."""
+    """The seq of the first event; in a frame without events, the seq that the next event will have."""
     notes: int
     """Bytes of notes."""
     events: int
     """Bytes of events."""
     milliseconds: int
-    """Since 1970."""
+    """When it was written: milliseconds since 1970."""
     synced: int
     crc: int
-    """Of the body."""
+    """The checksum of the body."""
 
     @property
     def body(self) -> int:
@@ -79,7 +79,7 @@ class Head(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame whose checksums are right."""
+    """A frame with correct checksums."""
 
     head: Head
     offset: int
@@ -129,7 +129,7 @@ def frame_parts(
     synced: int,
     begins: int | None = None,
 ) -> list[bytes]:
-    """The buffers of one frame; those of `events` are among them, uncopied.
+    """The buffers of one frame; the buffers of `events` are passed on without a copy.
 
     `begins` is the incarnation that begins with the frame. Raises `LocalProtocolError` for a body over 64 MiB.
     """
@@ -147,7 +147,7 @@ def frame_parts(
 
 
 def entry(event: Event) -> list[bytes]:
-    """One event as a log has it, in one or two buffers: as on the wire, but a large payload follows its header."""
+    """One event as a log entry, in one or two buffers: as on the wire, but a large payload follows its header."""
     ((start, *payload),) = wire.encode(event)
     if not payload:
         return [start]
@@ -171,7 +171,7 @@ def read_head(data: bytes, at: int, seed: int) -> Head | None:
 
 
 def is_sound(head: Head, body: bytes, seed: int) -> bool:
-    """Whether `body` is what was written after `head`."""
+    """Whether `body` has the checksum that `head` gives."""
     return len(body) == head.body and google_crc32c.extend(seed, body) == head.crc
 
 
@@ -216,7 +216,7 @@ def wanted_entries(data: memoryview, topics: TopicFilter) -> Iterator[memoryview
 
 def decode_entry(data: memoryview) -> Event:
     """The event in an entry. Raises `RemoteProtocolError` for one that no publisher wrote."""
-    # As a list: compiled code that unpacks a generator hides the error that it raises.
+    # A list, because compiled code that unpacks a generator hides the error that it raises.
     (event,) = list(wire.decode(_wire_frames(data), max_payload=MAX_FRAME))
     return event  # type: ignore[return-value]  # a log holds events and nothing else
 
@@ -234,7 +234,7 @@ def packed(first: Message, data: Iterable[memoryview]) -> list[wire.Frames]:
         rest = run
         while rest:
             length, _ = cut(rest, len(rest), _LARGE)  # none of these has a large payload
-            alone = length == 0  # one entry, which may have one
+            alone = length == 0  # a single entry, which may have a large payload
             if alone:
                 length, _ = cut(rest, 1, len(rest))
             if parts and (alone or size + length > wire.PACK_BYTES):
@@ -276,7 +276,7 @@ class LogBytes(Protocol):
 
 
 class Damage(NamedTuple):
-    """Bytes `first` up to `last` of a file, which hold no sound frame."""
+    """Bytes `first` to `last` of a file, which hold no sound frame."""
 
     first: int
     last: int
@@ -308,15 +308,15 @@ class SoundFrames:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What is to be kept of the last file of a log."""
+    """The part of a log's last file that recovery keeps."""
 
     frames: SoundFrames
     end: int
     """How many bytes are kept; the next frame is written at this offset."""
     torn: int
-    """How many bytes after `end` are cut off; no sync ever covered them."""
+    """How many bytes after `end` are cut off; they were never synced."""
     sealed: bool
-    """Whether the file was ended: its footer must be removed before a frame can follow."""
+    """Whether the file has a footer, which must be removed before another frame can follow."""
 
 
 def scan(data: LogBytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
@@ -358,11 +358,15 @@ def footer_of(data: LogBytes, seed: int) -> Footer | None:
 
 
 def recover(data: LogBytes, header: FileHeader, keep: Callable[[Frame], object] = id) -> Tail | Damage:
-    """What to keep of the last file of a log, or the damage because of which nothing in it may be changed.
+    """Decide what to keep of a log's last file; returns `Damage` if no crash explains its state and it must stay as is.
 
-    A bad end is torn and is cut off, unless something after it says that it was on disk once. `keep` is called with
-    each frame before the first bad bytes; ignore what it saw if damage is returned.
+    A bad end is taken for a torn write and cut off, unless something after it proves that it was on disk once. `keep`
+    is called with each frame before the first bad bytes; ignore these calls if damage is returned.
     """
+    # Cutting is safe if nothing from the first bad byte on was ever synced, because nothing that is not synced is
+    # acknowledged under `batch`. Two things prove the contrary: a later sound frame whose `synced` is past that byte,
+    # because it was written after a sync of it, and a footer, which is written only when all frames are synced. Damage
+    # to the very last frame looks like a torn write, which is why a quiet log writes an empty frame (`TailFile.vouch`).
     footer = footer_of(data, header.seed)
     end = len(data) if footer is None else footer.length
     count = 0

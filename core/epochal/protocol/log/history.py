@@ -20,9 +20,9 @@ from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 
 EVENT_OVERHEAD = 200
-"""Bytes that one retained event costs beside its payload and topic, roughly measured.
+"""Bytes that one retained event takes besides its payload and topic, roughly measured.
 
-They are counted so that empty events cannot fill the memory.
+They count towards the bounds so that empty events cannot fill the memory.
 """
 
 CHECKPOINT_EVERY = 1024
@@ -31,7 +31,7 @@ CHECKPOINT_EVERY = 1024
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """The state of a segment just after event `seq`: what a snapshot and the opening of a `since` answer say."""
+    """The state of a segment just after event `seq`, as snapshots and the openings of `since` answers carry it."""
 
     seq: int
     lower: tuple[Time, ...]
@@ -57,16 +57,16 @@ class SegmentState:
 
     @property
     def upper(self) -> tuple[Time, ...]:
-        """The maximal times that are active, or may have been in the last incarnation: none can be seen whole (E15)."""
+        """The maximal times that are active, or may have been before a crash: no joiner sees them whole (E15)."""
         return tuple(UpperFrontier((*self.active, *self.below)))
 
 
 class Lull(NamedTuple):
     """A stretch of a log in which only the frontier moved: from `since` up to event `seq`, to `lower` (E13 retention).
 
-    Who has all up to some event of it needs nothing of the rest but `lower`. At that event, `since` stands for the
-    state: what it has under way or aborted besides is over, and a time that its frontier reaches and had no data there
-    has none in the lull either.
+    A reader that has everything up to some event of the stretch needs only `lower` from the rest of it. The state at
+    any event of it can be replaced by `since`. What is active or aborted in `since` and no longer at that event has
+    been passed by the frontier. And a time without data at `since` has none at that event either.
     """
 
     since: SegmentState
@@ -86,9 +86,9 @@ def apply(progress: Progress, event: Event) -> None:
 
 
 def apply_in_lull(quiet_since: SegmentState | None, progress: Progress, event: Event) -> SegmentState | None:
-    """The same of an event after which a lull goes on, begins or is over; returns the state since which it lasts.
+    """Apply one event of the log; returns the state since which only the frontier has moved, None if no lull lasts.
 
-    `quiet_since` is what the last call returned, None at a log's start.
+    `quiet_since` is the result for the event before, None at the start of a log.
     """
     if type(event) is not Frontier:
         apply(progress, event)
@@ -111,7 +111,7 @@ class History:
         self._checkpoints: deque[SegmentState] = deque([start])
         self._base = start.progress()
         self._base_since: SegmentState | None = None
-        """The state since which only the frontier had moved where this begins; None if it was no frontier that did."""
+        """At `truncated_at`, the state since which only the frontier had moved; None if no lull ends there."""
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._last = start.seq
@@ -119,15 +119,15 @@ class History:
         self.incarnations: list[tuple[int, int]] = []
         """(incarnation, its first event), oldest first."""
         self.pristine = False
-        """Whether it is known that no earlier incarnation had any event: who had none of theirs has lost nothing."""
+        """Whether it is known that no earlier incarnation had any event: then a reader of one of them lost nothing."""
         self.archived: int | None = None
-        """The position before the first event that is kept on disk as well; None without a disk."""
+        """The position before the first event on disk; None without a disk."""
         self.archived_lull: Lull | None = None
-        """The lull that ends there, if the disk knows."""
+        """The lull that ends at `archived`; None if the log file could not say."""
         self.committed: int | None = None
         """The last committed event. Later ones are not on disk yet, so they are never dropped. None without a disk."""
 
-    def empty_behind(self, state: SegmentState) -> "History":
+    def empty_after(self, state: SegmentState) -> "History":
         """An empty history with the same bounds that continues after `state`."""
         return History(state, max_bytes=self._max_bytes, max_age=self._max_age)
 
@@ -142,11 +142,11 @@ class History:
         return self._last - len(self._events)
 
     def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
-        """All that there is, of any topics (`ServedHistory.whole_until`)."""
+        """The newest event: a publisher has all topics up to there (`ServedHistory.whole_until`)."""
         return self._last
 
     def overtaken(self, at: int) -> EpochalError:
-        """Why a reader that has all up to `at` cannot go on: what follows is gone."""
+        """The error for a reader that has everything up to `at`, when the events after it are gone."""
         return HistoryTruncated(f"events after {at} are gone; the first retained position is {self.first}")
 
     @property
@@ -156,9 +156,9 @@ class History:
 
     @property
     def lull(self) -> Lull | None:
-        """The lull at the end of what is gone: up to `first`. None if it is not known whether there is one.
+        """The lull that ends at `first`, in the events that are gone. None if it is not known whether there is one.
 
-        It is empty, with `since` at `first`, where a batch or an abort was the last event that is gone.
+        It is empty, with `since` at `first`, if the last event that is gone was a batch or an abort.
         """
         first = self.truncated_at
         if self.archived is not None and self.archived <= first:
@@ -167,7 +167,7 @@ class History:
         return Lull(since, first, tuple(self._base.lower.frontier))
 
     def end_of(self, incarnation: int) -> int | None:
-        """The last event of `incarnation`, so far if it is the present one; None if it is not known (E10 durability).
+        """The last event of `incarnation`, for the present one so far; None for an unknown one (E10 durability).
 
         >>> history = History(empty_state((0,)), max_bytes=0, max_age=0.0)
         >>> history.incarnations = [(2, 0), (5, 30)]
@@ -186,11 +186,11 @@ class History:
         return min(position.seq, end)
 
     def archive(self, first: int, lull: Lull | None) -> None:
-        """The disk keeps the events after position `first`, where that lull ends."""
+        """Note that the disk keeps the events after position `first`, and the lull that ends there."""
         self.archived, self.archived_lull = first, lull
 
     def append(self, event: Event, now: float) -> None:
-        """Retain one event, the direct follower of the last one. Drops what is then over the bounds."""
+        """Retain one event, which must directly follow the last one. Drops the oldest events that exceed the bounds."""
         self._events.append((now, event))
         self._last = event.seq
         self.bytes += retained_size(event)
@@ -200,7 +200,7 @@ class History:
             self.trim(now)
 
     def trim(self, now: float) -> None:
-        """Drop what is over the bounds at `now` (seconds of the publisher's clock)."""
+        """Drop the oldest events that exceed the bounds at `now` (seconds of the publisher's clock)."""
         while self._events and (self.bytes > self._max_bytes or now - self._events[0][0] > self._max_age):
             if self.committed is not None and self.truncated_at >= self.committed:
                 return
@@ -224,7 +224,7 @@ class History:
         return chosen
 
     def states(self) -> list[SegmentState]:
-        """States that are known without a replay, oldest first; the first is the one just after what is gone."""
+        """States that are known without a replay, oldest first; the first is that at `truncated_at`."""
         while len(self._checkpoints) > 1 and self._checkpoints[1].seq <= self.truncated_at:
             self._checkpoints.popleft()
         kept = [point for point in self._checkpoints if point.seq > self.truncated_at]
@@ -251,7 +251,7 @@ class History:
 
 
 def retained_size(event: Event) -> int:
-    """How many bytes of the bounds one event takes."""
+    """How many bytes one event counts towards the bounds."""
     if type(event) is not Data:
         return EVENT_OVERHEAD
     beside = 0 if event.meta is None else event.meta.size

@@ -1,4 +1,4 @@
-"""The numbers of one writer's appends at a segment, and the answers that they got, which a repeat gets again.
+"""The numbers of one writer's appends at a segment, and the answer to each, which a repeated append gets again.
 
 A writer that lost its connection sends again what was not acknowledged, and a task that runs again sends all it had
 sent. The newest appends are remembered with their events and fingerprints; older ones only by their number. How a log
@@ -33,7 +33,7 @@ REMEMBERED_APPENDS = 4096
 """How many of a writer's last appends are remembered with their fingerprints, at least (E49); 16 bytes each."""
 
 SPARE_APPENDS = 1024
-"""How many more are kept before the oldest are dropped, so that many are dropped at once."""
+"""How many more are kept before the oldest are dropped, so that dropping is rare and takes many at once."""
 
 
 def follows(number: int, last: int) -> bool:
@@ -77,7 +77,7 @@ class AppendNumbers:
     """(last number, its event, how many), oldest first."""
     _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
     _numbers: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Numbers of the last appends, rising; none is missing from the first of them on."""
+    """Numbers of the last logged appends, rising; no logged append after the first of them is missing."""
     _prints: "array[int]" = field(default_factory=lambda: array("Q"))
     """The `fingerprint` of each of these appends."""
     _stretch: "array[int]" = field(default_factory=lambda: array("I"))
@@ -111,7 +111,7 @@ class AppendNumbers:
         stretch.append(crc)
 
     def _end_stretch(self) -> None:
-        """Move the newest appends to what is remembered of each append."""
+        """Move the newest appends from the compact form to `_runs`, `_numbers` and `_prints`."""
         stretch, count = self._stretch, len(self._stretch)
         if not count:
             return
@@ -136,7 +136,7 @@ class AppendNumbers:
         self._refused[number] = (code, detail)
 
     def repeats(self, number: int, mark: int) -> bool:
-        """Whether an append with an old number that was not refused is, by its `fingerprint`, the one logged (E49).
+        """Whether an append with an old number has the same `fingerprint` as the logged one with that number (E49).
 
         Also true for numbers older than the remembered ones, which cannot be checked.
         """
@@ -172,8 +172,8 @@ class AppendNumbers:
     def answer_again(self, number: int) -> int | tuple[str, str]:
         """The first answer to an old append: its event's sequence number, or (code, detail) of its refusal.
 
-        For an append too old to be remembered it is the oldest remembered position: an upper bound, which is all that
-        marks need.
+        For an append too old to be remembered it is the oldest remembered position. The append is at or before it, and
+        marks need only such an upper bound.
         """
         self._end_stretch()
         if number in self._refused:

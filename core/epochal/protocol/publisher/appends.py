@@ -1,4 +1,4 @@
-"""Appends, the hot path of a publisher: what a writer sends becomes an event of the log, or is refused, or waits.
+"""Appends, the hot path of a publisher: an append becomes an event of the log, or is refused, or waits.
 
 An append is checked in this order: its number, its checksum, the right to its time, the limits, and whether the catalog
 has recorded that its time may become active (E11 horizon). A number that was answered before gets its first answer
@@ -123,19 +123,19 @@ class AppendHandler:
             acks[peer] = (number, seq, 1, who.writer)
 
     def _without_ignored(self, meta: m.Meta) -> m.Meta | None:
-        """The part of `meta` that is stored; counts the fields that were left out in reading."""
+        """The part of `meta` that is stored; counts the fields that were ignored when it was decoded."""
         self.ignored_meta += meta.ignored
         rest = meta._replace(ignored=0)
         return None if rest == _NO_META else rest
 
     def wait_in_line(self, state: WriterState, line: WaitingLine, message: QueuedMessage) -> None:
-        """Keep a message that came after one that waits.
+        """Keep a message that came after a waiting one of the same writer.
 
         The time of an append is requested for the horizon at once, so that one record covers both.
         """
         log = self._log
         wanted: list[Time] = []
-        if type(message) is m.Append and message.time != line.newest:  # else it is requested already
+        if type(message) is m.Append and message.time != line.newest:  # else its time was requested already
             holder = state if state.identity.under is None else self._writers.get(state.identity.under)
             wanted = [] if self._refusal(holder, message.time) is not None else log.uncovered((message.time,))
             if wanted and log.horizon is not None:
@@ -161,7 +161,7 @@ class AppendHandler:
         return None
 
     def _answer_again(self, state: WriterState, append: m.Append) -> None:
-        """Give an old number the answer that it had first, if this is the same append (E49)."""
+        """Answer an old number as the first time, if this is the same append (E49)."""
         log = self._log
         peer = state.identity.peer
         log.flush_ack(peer)

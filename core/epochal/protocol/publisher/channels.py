@@ -15,14 +15,14 @@ from epochal.protocol.topics.merged import MergedFilters
 from epochal.protocol.wire import Frames, Packer, data_around_prev
 
 MAX_CHANNELS = 64
-"""Most channels of one segment. Each costs a publisher an encoding of every event that is no batch."""
+"""Most channels of one segment. Every frontier change and abort is encoded once for each channel."""
 MAX_KNOWN_TOPICS = 4096
-"""Topics whose channels are remembered."""
+"""For how many topics it is remembered which channels want them."""
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """The subscribers of one filter. What is sent on it begins with `C<token>`."""
+    """The subscribers of one filter. Messages on the channel begin with `C<token>`."""
 
     token: bytes
     filter: TopicFilter
@@ -30,7 +30,7 @@ class Channel:
     """Its bit among the channels."""
     packer: Packer
     began: int
-    """Bytes of batches that the segment had pushed before there was this channel."""
+    """Bytes of batches that the segment had pushed before this channel was made."""
     last: int = m.NOTHING_YET
     """The last event on it."""
     sent: int = 0
@@ -38,14 +38,14 @@ class Channel:
     subscribed: bool = False
     """Whether anyone subscribes to it. While no one does, events are not even encoded for it (S21)."""
     joining: set[bytes] = field(default_factory=set)
-    """Hellos that were answered with it, and wait for their subscriptions."""
+    """Nonces of joins that were given this channel and have not subscribed yet."""
 
 
 class Channels:
-    """All channels of one segment. The one for everything is always there; `subscribed` says what XPUB reports.
+    """All channels of one segment. The channel for everything always exists.
 
-    At `most` channels a join gets the one that covers its filter and carries least (F12). `last`: the last event of the
-    segment that was pushed before.
+    Once there are `most` channels, a join gets the one that covers its filter and carries least (F12). `last`: the last
+    event that the segment had pushed before.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Channels:
         self._by_filter: dict[TopicFilter, Channel] = {}
         self._by_token: dict[bytes, Channel] = {}
         self._listening: tuple[Channel, ...] = ()
-        """Those with subscribers."""
+        """The channels with subscribers."""
         self._known: dict[bytes, tuple[Channel, ...]] = {}
         """Topic -> the channels with subscribers that want it."""
         self._last = last
@@ -74,13 +74,13 @@ class Channels:
 
     @property
     def subscribed(self) -> bool:
-        """Whether anyone subscribes to any of them."""
+        """Whether any channel has a subscriber."""
         return bool(self._listening)
 
     # ---- joining ----
 
     def join(self, nonce: bytes, wanted: TopicFilter) -> Channel:
-        """The channel for one that joins with `nonce`; its filter is `wanted`, or covers it."""
+        """The channel for the join with `nonce`; the channel's filter is `wanted`, or covers it."""
         channel = self._by_filter.get(wanted)
         if channel is None:
             channel = self._open(wanted) if len(self._by_token) < self._most else self._cheapest(wanted)
@@ -88,7 +88,7 @@ class Channels:
         return channel
 
     def joined(self, nonce: bytes, channel: Channel) -> None:
-        """The subscription of `nonce` has come, or does not come any more."""
+        """The subscription of `nonce` has arrived, or is no longer expected."""
         channel.joining.discard(nonce)
         self._close_if_unused(channel)
 
@@ -114,12 +114,12 @@ class Channels:
         return channel
 
     def _cheapest(self, wanted: TopicFilter) -> Channel:
-        """Of the channels that cover a filter, the one on which the least of what was pushed was sent."""
+        """Among the channels that cover a filter, the one with the smallest share of the segment's bytes."""
         covering = (channel for channel in self._by_token.values() if channel.filter.covers(wanted))
         return min(covering, key=lambda channel: (self.share(channel), channel is self.everything))
 
     def share(self, channel: Channel) -> float:
-        """How much of the bytes that the segment has pushed since it is there went to it: 0 to 1."""
+        """The share of the segment's pushed bytes, since the channel was made, that were sent on it: 0 to 1."""
         return channel.sent / max(self._pushed - channel.began, 1)
 
     def _close_if_unused(self, channel: Channel) -> None:
@@ -136,10 +136,10 @@ class Channels:
     # ---- pushing ----
 
     def push(self, message: m.Event | m.Heartbeat) -> bool:
-        """Gather one event, or the heartbeats, for all that want it; False if no one does (S21).
+        """Gather one event, or the heartbeats, for all channels that want it; False if none does (S21).
 
-        Raises `LocalProtocolError` for one that does not fit the protocol; no channel is sent it then, and the next
-        event names it, so that subscribers see that it is missing.
+        Raises `LocalProtocolError` for an event that does not fit the protocol. It is then sent on no channel, and the
+        next event names it in `prev`, so that subscribers see that it is missing.
         """
         self._last = message.seq
         if type(message) is m.Data:
@@ -155,7 +155,7 @@ class Channels:
 
     @staticmethod
     def _named_on(channels: tuple[Channel, ...], seq: int) -> list[tuple[Channel, int]]:
-        """Event `seq` is the last one on these channels now; each with the one before it."""
+        """Note event `seq` as the last one of these channels; returns each with its previous last event."""
         before = [(channel, channel.last) for channel in channels]
         for channel in channels:
             channel.last = seq
@@ -191,7 +191,7 @@ class Channels:
         return receivers
 
     def left(self, message: m.Message, replaced: bytes | None) -> m.Message:
-        """A message for one subscription; a snapshot says what was last on the channel that it leaves (F8).
+        """A message for one subscription; to a snapshot it adds the last event on the channel that is left (F8).
 
         Events before it may still wait to be pushed when the snapshot is made, so this is known only when it is sent.
         """
@@ -206,7 +206,7 @@ class Channels:
             channel.packer.add(m.Ended(detail))
 
     def flush(self) -> list[Frames]:
-        """The zmq messages of all channels since the last flush; in order on each."""
+        """The zmq messages gathered for all channels since the last flush, in order for each channel."""
         if len(self._listening) == 1:
             return self._listening[0].packer.flush()
         return [frames for channel in self._listening for frames in channel.packer.flush()]

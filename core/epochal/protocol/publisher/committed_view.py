@@ -1,7 +1,7 @@
 """A publisher as its readers see it: up to the last committed event, while later ones may wait for the disk (E9).
 
-The publisher itself is ahead of its disk. A `SegmentServer` over this view gets every answer at once, and never one
-that holds what is not durable yet, however slow or full the disk is. What it emits has a queue of its own.
+The publisher itself is ahead of its disk. A `SegmentServer` over this view answers at once, however slow or full the
+disk is, and no answer holds events that are not durable yet. Its effects have a queue of their own.
 """
 
 from epochal.errors import EpochalError
@@ -31,12 +31,12 @@ class CommittedHistory:
 
     @property
     def first(self) -> int:
-        """The position before the first event that can still be had."""
+        """The position before the first retained event."""
         return self._history.first
 
     @property
     def lull(self) -> Lull | None:
-        """The lull that ends there (E13 retention)."""
+        """The lull that ends at `first` (E13 retention)."""
         return self._history.lull
 
     @property
@@ -45,7 +45,7 @@ class CommittedHistory:
         return self._history.truncated_at
 
     def survived(self, position: Position) -> int | None:
-        """The last committed event at or before `position` that outlived its incarnation; None if that is not known."""
+        """The last committed event at or before `position` that survived its incarnation; None if that is not known."""
         seq = self._history.survived(position)
         return None if seq is None else min(seq, self.last)
 
@@ -58,11 +58,11 @@ class CommittedHistory:
         return self._history.after(seq, min(count, self.last - seq))
 
     def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
-        """All that is committed (`ServedHistory.whole_until`)."""
+        """The last committed event: a publisher has all topics up to there (`ServedHistory.whole_until`)."""
         return self.last
 
     def overtaken(self, at: int) -> EpochalError:
-        """Why a reader that has all up to `at` cannot go on."""
+        """The error for a reader that has everything up to `at`, when the events after it are gone."""
         return self._history.overtaken(at)
 
     def states(self) -> list[SegmentState]:
@@ -77,8 +77,8 @@ class CommittedHistory:
 class CommittedView:
     """A publisher up to `seq`, its last committed event.
 
-    Set `seq` just before the effects of later events are carried out. Carry out what was taken from here before that
-    first: a snapshot holds the events up to `seq`, and none after it (S9).
+    Set `seq` just before the effects of later events are carried out. First carry out the effects that were taken from
+    here under the earlier `seq`: a snapshot among them holds the events up to that one, and none after it (S9).
     """
 
     def __init__(self, publisher: SegmentPublisher, seq: int) -> None:
@@ -109,7 +109,7 @@ class CommittedView:
 
     @property
     def gathering(self) -> bool:
-        """Whether it is not known yet in which state the publisher begins; see `SegmentPublisher.gathering`."""
+        """Whether the publisher still waits to learn its initial state; see `SegmentPublisher.gathering`."""
         return self.publisher.gathering
 
     @property
@@ -119,13 +119,13 @@ class CommittedView:
 
     @property
     def settings(self) -> PublisherSettings:
-        """The publisher's."""
+        """The settings of the publisher."""
         return self.publisher.settings
 
     def state(self) -> SegmentState:
         """The state exactly after the last committed event.
 
-        Costs a replay of at most 1,024 events, once for each `seq`; nothing where the publisher is not ahead.
+        Costs a replay of at most 1,024 events, once for each `seq`; nothing if the publisher is not ahead.
         """
         if self.seq == self.publisher.seq:
             return self.publisher.state()
@@ -134,7 +134,7 @@ class CommittedView:
         return self._state
 
     def emit(self, effect: PublisherEffect) -> None:
-        """Queue an effect after those that are queued here."""
+        """Queue an effect at the end of this view's own queue."""
         self._effects.append(effect)
 
     def take(self) -> list[PublisherEffect]:

@@ -1,7 +1,7 @@
 """How a segment becomes complete: it is parked as finishing until the catalog agrees, or until an open cancels that.
 
 Reports to the catalog are numbered, and only the answer to the last one counts: an older answer may have been given
-before the open. Separate from the publisher because this is the part that waits for the catalog.
+before the open.
 
 Sources: rules S20, E7.
 """
@@ -27,7 +27,7 @@ class CompletionState(StrEnum):
 
 
 class CompletionEvent(StrEnum):
-    """What happens on the way there."""
+    """An event that moves a segment towards completion, or back."""
 
     LAST_FINISHED = "the last writer has finished, or was lost after another had finished (E47): it is reported"
     OPEN_WAITS = "a writer opens: it waits, and the first one is reported"
@@ -62,7 +62,7 @@ class SegmentCompletion:
     def __init__(self, complete: bool, *, finishing: bool, early: bool = False, finished: bool = False) -> None:
         self.state = _S.COMPLETE if complete else _S.FINISHING if finishing else COMPLETION_TRANSITIONS.start
         self.early = early
-        """Whether the last writer here finished while others were awaited: without those, the segment is finishing."""
+        """Whether the last writer finished while others were awaited. If these are lost, the segment is finishing."""
         self.finished = finished
         """Whether a writer has finished here. If the others are lost after that, the segment is finishing (E47)."""
         self._reports_again = False
@@ -74,7 +74,7 @@ class SegmentCompletion:
 
     @classmethod
     def restored(cls, note: PublisherIs) -> Self:
-        """As the log on disk has it."""
+        """Restore the state from the note in the log on disk."""
         return cls(
             note.complete, finishing=note.finishing and not note.complete, early=note.early, finished=note.finished
         )
@@ -89,7 +89,7 @@ class SegmentCompletion:
 
     @property
     def finishing(self) -> bool:
-        """Whether the segment is parked as finishing, or the catalog has not confirmed yet that it no longer is."""
+        """Whether the segment is reported as finishing: parked, or restored as complete and reported once more."""
         return self.state is CompletionState.FINISHING or self._reports_again
 
     def last_finished(self) -> ReportFinishing:
@@ -109,9 +109,10 @@ class SegmentCompletion:
         return ReportFinishing(self._number, finishing)
 
     def confirm_later(self, done: Reply) -> bool:
-        """Keep `done` if it has to wait, and return whether: a finish is confirmed only once the catalog knows of it.
+        """Keep `done` while a report is unanswered; returns whether it is kept.
 
-        Otherwise a crash in between could lose a finish that was confirmed to its writer.
+        A finish is confirmed only once the catalog knows of it. Otherwise a crash in between could lose a finish that
+        was confirmed to its writer.
         """
         if self._unanswered:
             self._unconfirmed.append(done)
@@ -129,7 +130,7 @@ class SegmentCompletion:
         return [ask for _, ask in self._waiting]
 
     def keeps(self, peer: bytes) -> bool:
-        """Whether an open of `peer` waits."""
+        """Whether an open from `peer` waits."""
         return any(of == peer for of, _ in self._waiting)
 
     def answered(self, number: int) -> list[Reply]:

@@ -35,7 +35,8 @@ class SendAnswers(NamedTuple):
 class Private(NamedTuple):
     """Push a message to one subscription alone, `P<nonce>`, after all that is gathered for any channel (F6).
 
-    With `replaced`, the token of a channel, `Channels.left` says of a snapshot what was last on that one (F8).
+    `replaced`: the token of the channel that the subscription leaves. `Channels.left` then adds the last event on that
+    channel to the snapshot (F8).
     """
 
     subscription: bytes
@@ -78,8 +79,8 @@ class ReadLog(NamedTuple):
     """Send the client the next events after `after` from the log on disk, as one chunk that is not the last.
 
     Only events that were carried out already (E9); at most `max_events`, and at most `max_bytes` unless it is a single
-    event. With `topics`, without batches of others, and of a longer piece of the log where few are wanted: the chunk
-    says up to which event (F10). Answered by `SegmentServer.was_read` or `.not_read`.
+    event. With `topics`, batches of other topics are left out, and a longer piece of the log is read if few are wanted;
+    the chunk says up to which event (F10). Answered by `SegmentServer.was_read` or `.not_read`.
     """
 
     peer: bytes
@@ -103,8 +104,8 @@ class ReportFinishing(NamedTuple):
 class AskRecord(NamedTuple):
     """Ask the catalog to store `SegmentPublisher.record()` now rather than with the next renewal (E11 horizon).
 
-    Answered by `SegmentPublisher.recorded`. No effect of the same take waits for it: what must wait for the record is
-    not among the effects yet.
+    Answered by `SegmentPublisher.recorded`. The effects of the same take need not wait for the answer: the machine has
+    held back whatever must wait.
     """
 
 

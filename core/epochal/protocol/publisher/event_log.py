@@ -1,6 +1,6 @@
-"""The log of one segment as its publisher writes it: what is held, active and aborted, and each event that reports it.
+"""The log of one segment as its publisher writes it: held, active and aborted times, and the event for each change.
 
-Everything that decides what readers may take for complete goes through here, in three ways: an append makes its time
+Everything that decides which epochs readers see as complete goes through here, in three ways: an append makes its time
 active, `move` changes what is held, and `abort` ends epochs. Each change becomes an event and an effect in the same
 step, so the order of the effects is the order of the log.
 
@@ -23,7 +23,7 @@ from epochal.protocol.publisher.writer_state import Connection, KnownWriters, Wr
 from epochal.protocol.times import Time
 
 ABORTS_AN_EVENT = 128
-"""Most times in one abort event: as many as surely fit a header, even for times of the largest shape."""
+"""Most times in one abort event: this many fit a header, even for times of the largest shape."""
 
 
 class EventLog:
@@ -59,11 +59,11 @@ class EventLog:
         )
         self.progress = Progress(start, below=lost)
         self.held = MutableAntichain(start)
-        """What all capabilities together hold. The frontier in `progress` is what of that is reported (E11 horizon)."""
+        """What all capabilities together hold. The reported frontier, in `progress`, can lag (E11 horizon)."""
         self.horizon = None if settings.durable else Horizon(settings.shape, start, lost)
         self.journal = Journal() if settings.durable else None
         self.lags_since = now
-        """When the held frontier went past what may be reported, while it is past that; publisher's clock, seconds."""
+        """When the held frontier went past the one that may be reported; of use while `lags`. Publisher's clock, s."""
         kept = settings.retention_bytes
         self.history = History(
             empty_state(start, tuple(self.progress.below)),
@@ -74,30 +74,30 @@ class EventLog:
         """The state since which only the frontier has moved (E13 retention); None if a batch or an abort was last."""
         self.effects: list[PublisherEffect] = []
         self.acks: dict[Connection, tuple[int, int, int, str]] = {}
-        """By connection, the acknowledgement that was not sent yet: number, event, how many, writer."""
+        """By connection, the acknowledgement that is still to be sent: last number, its event, how many, writer."""
         self.admitted: dict[Connection, Time] = {}
         """By connection, the time of its last append: a run of appends at one time is checked once.
 
-        Cleared by all that can change who may append: moves, aborts, sessions, departures.
+        Cleared by everything that can change the right to append: moves, aborts, sessions, departures.
         """
 
     def restore(self, restored: Restored) -> None:
-        """Go on where the log on disk ends."""
+        """Continue where the log on disk ends."""
         state = restored.state
         held = [time for writer in restored.writers for time in writer.held]
         self.progress = state.progress()
         self.quiet_since = restored.quiet_since
         self.held = MutableAntichain([*restored.publisher.held, *held])
-        self.history = self.history.empty_behind(state)
-        self.history.committed = state.seq  # what is logged from here on is on no disk yet
+        self.history = self.history.empty_after(state)
+        self.history.committed = state.seq  # later events are not on disk yet
         self.limits.restore(restored.sizes)
 
     def begin_again(self, lower: tuple[Time, ...], lost: Iterable[Time], incarnation: int) -> None:
-        """Begin an empty log at `lower`, with all of `lost` aborted: what the last incarnation had is known now."""
+        """Begin an empty log at `lower`, with all of `lost` aborted, once it is known what the last incarnation had."""
         committed = self.history.committed
         self.progress = Progress(lower, below=lost)
         self.quiet_since = None
-        self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
+        self.history = self.history.empty_after(empty_state(lower, tuple(self.progress.below)))
         self.history.committed = committed
         self.history.incarnations = [(incarnation, 0)]
 
@@ -125,7 +125,7 @@ class EventLog:
             self.publish()
 
     def publish(self) -> None:
-        """Log the frontier of all that is held. If the catalog must record that first, log the one that it has."""
+        """Log the frontier of all that is held, or, if the catalog must record that first, its recorded frontier."""
         frontier, reported = self.held.frontier, self.progress.lower.frontier
         if frontier == reported:
             return
@@ -133,7 +133,8 @@ class EventLog:
             if not self.horizon.urgent:
                 self.lags_since = self.now
             self.horizon.urgent = True
-            # What is held may move again before each answer. Reporting the recorded one makes progress all the same.
+            # The held frontier may move again before each answer, and then no answer would ever allow it. The recorded
+            # one can always be reported, so readers see progress all the same.
             frontier = self.horizon.lower
             if frontier == reported or not reported.reaches_all(frontier):
                 return
@@ -150,7 +151,7 @@ class EventLog:
         return self.horizon is not None and self.held.frontier != self.progress.lower.frontier
 
     def uncovered(self, times: Iterable[Time]) -> list[Time]:
-        """Those of `times` that may become active or aborted here only after the catalog has recorded them."""
+        """The elements of `times` that the catalog must have recorded before they become active or aborted here."""
         if self.horizon is None:
             return []
         progress, covers = self.progress, self.horizon.covers
@@ -181,19 +182,19 @@ class EventLog:
     # ---- what the log on disk has beside the events ----
 
     def note(self, state: WriterState) -> None:
-        """Have the log record the writer as it is at the next take."""
+        """Note the writer's state in the log at the next take."""
         if self.journal is not None:
             self.journal.changed(state)
 
     def note_forgotten(self, writer: str) -> None:
-        """Have the log record that nothing is known of the writer any more."""
+        """Note in the log that the writer was forgotten."""
         if self.journal is not None:
             self.journal.forgot(writer)
 
     # ---- replies, in the order of the log ----
 
     def flush_ack(self, peer: Connection) -> None:
-        """Queue the acknowledgement that a peer is owed, so that what comes next comes after it."""
+        """Queue the acknowledgement for what a peer has appended so far, so that later answers follow it."""
         ack = self.acks.pop(peer, None)
         if ack is not None:
             number, seq, run, writer = ack

@@ -1,8 +1,8 @@
 """The notes that a log keeps beside its events, so that the next incarnation goes on where the last one ended.
 
-Events say what subscribers must know. A publisher must also know who its writers are, what each holds, and which
-numbers it has logged. The notes say that. They are written in the same group commit as the events, so that after a
-crash both are there, or neither. Separate from the publisher because its state is written and read back only here.
+Events hold what subscribers need. A publisher also needs to know its writers, what each of them holds, and which
+numbers it has logged for each: that is in the notes. They are written in the same group commit as the events, so that
+after a crash both are there, or neither.
 
 Each take of the publisher's effects is one entry of the log. Notes give the state at the end of the take, not what
 happened within it, so restoring needs no second copy of the publisher's rules.
@@ -30,7 +30,7 @@ KEPT_RUNS = 64
 """Runs of a writer's last appends that a checkpoint keeps; older ones are answered with the oldest known position."""
 
 KEPT_FINGERPRINTS = 32 * 2**20
-"""Most bytes of fingerprints in a checkpoint, for all writers together; what one does not need others may use."""
+"""Most bytes of fingerprints in a checkpoint, for all writers together; room that one writer leaves goes to others."""
 
 KEPT_DETAIL = 100
 """Characters that a log keeps of the reason for a refused append; the error code is kept too and says the same."""
@@ -55,7 +55,7 @@ class Denied(NamedTuple):
 
 
 class WriterIs(NamedTuple):
-    """All of one writer that outlives its connection."""
+    """Everything about one writer that outlives its connection."""
 
     writer: str
     session: int
@@ -76,7 +76,7 @@ class WriterIs(NamedTuple):
 
 
 class WriterForgotten(NamedTuple):
-    """Nothing is known of the writer any more (E6 sessions)."""
+    """The writer was forgotten (E6 sessions)."""
 
     writer: str
 
@@ -94,7 +94,7 @@ class PublisherIs(NamedTuple):
     finished: bool
     """Whether a writer has finished (E47)."""
     closed: tuple[Time, ...]
-    """What the last writer to close had held (E3 lost writers); empty once the frontier has passed that."""
+    """The capability of the writer that closed last (E3 lost writers); empty once the frontier has passed it."""
 
 
 class EpochIs(NamedTuple):
@@ -184,17 +184,17 @@ class Journal:
         self._runs.append(Denied(writer, number, code, detail[:KEPT_DETAIL]))
 
     def changed(self, state: WriterState) -> None:
-        """Something else about a writer changed. It will be noted as it is at the take."""
+        """Something else about a writer changed. The note will give its state at the take."""
         self._changed[state.identity.writer] = state
 
     def forgot(self, writer: str) -> None:
-        """A writer was forgotten, with all that was noted of it, because its numbers may be used again."""
+        """A writer was forgotten. Its pending notes are dropped, because its append numbers may be used again."""
         self._changed.pop(writer, None)
         self._runs = [note for note in self._runs if note[0] != writer]
         self._forgotten.append(WriterForgotten(writer))
 
     def secure(self) -> None:
-        """What is logged now must be on disk before it is sent to anyone, under any policy (E10 durability)."""
+        """Require that what is logged now is on disk before anyone gets it, under any policy (E10 durability)."""
         self._secure = True
 
     def take(self, publisher: PublisherIs) -> Entry | None:
@@ -239,8 +239,11 @@ class Restoring:
     _sizes: dict[Time, int] = field(default_factory=dict)
 
     @classmethod
-    def behind(cls, state: SegmentState, notes: bytes, quiet_since: SegmentState | None = None) -> "Restoring":
-        """Begin with a checkpoint: the state after an event, the notes there, since when only the frontier moved."""
+    def after(cls, state: SegmentState, notes: bytes, quiet_since: SegmentState | None = None) -> "Restoring":
+        """Begin with a checkpoint: the state after an event, and the notes of it.
+
+        `quiet_since`: the state since which only the frontier had moved.
+        """
         restoring = cls(state.progress(), state.seq, quiet_since)
         restoring._note(decode_notes(notes), [], {})
         return restoring
@@ -357,12 +360,14 @@ def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], siz
 
 
 def fair_share(sizes: Sequence[int], room: int) -> int:
-    """The largest limit for each, so that all together stay within `room`; what one does not need goes to the others.
+    """The largest limit for each that keeps all together within `room`. What small ones leave goes to the others.
 
     >>> fair_share([1, 9, 9], 11), fair_share([1, 2], 11)
     (5, 2)
     """
     share = 0
+    # Smallest first: one that needs less than an equal share of the room leaves the rest to all larger ones. From the
+    # first one that needs more on, all get the same share.
     for taken, size in enumerate(sorted(sizes)):
         share = min(size, room // (len(sizes) - taken))
         room -= share

@@ -1,6 +1,6 @@
-"""What a publisher is set to, and how much one segment takes: bytes of an append and of an epoch, and times at once.
+"""A publisher's settings, and the limits of one segment: bytes of an append and of an epoch, and times at once.
 
-Separate from the publisher's checks of who may append, because these limits hold for every writer alike.
+They hold for every writer alike. Whether a writer may append at a time at all is checked elsewhere (`appends`).
 
 Sources: rules E1, E13; docs/protocol.md.
 """
@@ -13,19 +13,19 @@ from epochal.protocol.log.history import EVENT_OVERHEAD
 from epochal.protocol.times import Time, TimeShape
 
 STATE_BYTES = 15_000
-"""Bytes that one list of times in a message may take: four of them fit a header, with room to spare."""
+"""Most bytes of one list of times in a message: a header has room for four such lists."""
 
 MAX_WRITERS = 4000
-"""Writers that have a segment open at once; their ids fit one report."""
+"""Most writers that may have a segment open at once; their ids fit one report."""
 MAX_WAITING_OPENS = 1000
 """Opens that wait for the catalog's answer at once."""
 MAX_DETAIL = 1000
-"""Characters of the reason for a refused append; thousands of them are remembered."""
+"""Most characters of the reason for a refused append: thousands of these are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublisherSettings:
-    """What a stream's manifest says about its publishers; times in seconds."""
+    """The settings of a publisher, mostly from the stream's manifest; times in seconds."""
 
     shape: TimeShape
     min_writers: int = 1
@@ -43,7 +43,7 @@ class PublisherSettings:
     memory_bytes: int | None = None
     """Bytes of history that are kept in memory when more is on disk; None for all."""
     durable: bool = False
-    """Whether there is a log on disk. The effect `Log` then says what it must hold beside the events."""
+    """Whether there is a log on disk; then the effects include `Log`, with the notes to write beside the events."""
 
 
 class SegmentLimits:
@@ -70,11 +70,11 @@ class SegmentLimits:
         self._sizes[time] = self._sizes.get(time, 0) + size + EVENT_OVERHEAD
 
     def keep_only(self, times: Container[Time]) -> None:
-        """Forget the sizes of all other epochs: they are over."""
+        """Keep the sizes of the epochs in `times`; all other epochs are over."""
         self._sizes = {time: size for time, size in self._sizes.items() if time in times}
 
     def refuses(self, time: Time, payload: int, topic: int) -> EpochalError | None:
-        """The error for an append at `time` with so many bytes of payload and topic; None if it fits."""
+        """The error for an append at `time` with these numbers of bytes in payload and topic; None if it fits."""
         if payload > self._max_payload:
             return PayloadTooLarge(f"{payload} bytes in one append; at most {self._max_payload} are allowed")
         if 0 < self._retention < self._sizes.get(time, 0) + payload + topic + EVENT_OVERHEAD:
@@ -94,7 +94,7 @@ class SegmentLimits:
         )
 
     def fits(self, time: Time) -> bool:
-        """Whether a time is of the segment's shape."""
+        """Whether a time has the segment's shape."""
         try:
             self._shape.check(time)
         except TimeShapeError:
@@ -102,7 +102,7 @@ class SegmentLimits:
         return True
 
     def check_times(self, times: Sequence[Time], known: int) -> None:
-        """Raise for times of another shape, and for more times than fit a snapshot together with the `known` ones."""
+        """Raise for times of another shape, and for more times than a snapshot holds together with `known` others."""
         for time in times:
             self._shape.check(time)
         if len(times) + known > self._max_times:

@@ -1,7 +1,7 @@
-"""What a segment remembers of one writer's source numbers: which it has logged, and whether all of that is published.
+"""One writer's source numbers at a segment: the highest one that is logged, and how far all of them are published.
 
-The program numbers what it publishes; the segment takes a number that is not above its highest one for a repeat
-(E50 sources).
+A program may number its records by its own source. A number that is not above the highest logged one is a repeat (E50
+sources).
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class LoggedSources:
     seq: int = -1
     """The event with that number, or a later one."""
     whole: int = -1
-    """Up to this source number all is published at every segment, in epochs that the writer has left."""
+    """Everything up to this source number is published at every segment, in epochs that the writer has left."""
     torn: bool = False
     """Whether an epoch with some of these numbers was aborted before the writer had left it."""
     refusing: bool = False
@@ -33,7 +33,7 @@ class LoggedSources:
             self.torn = True
 
     def published_up_to(self, whole: int, seq: int) -> None:
-        """A move says that up to source number `whole` all is published; the last event is `seq`."""
+        """A move reports that everything up to source number `whole` is published; the last event is `seq`."""
         self.whole = max(self.whole, whole)
         if whole > self.highest:
             self.highest, self.seq = whole, seq

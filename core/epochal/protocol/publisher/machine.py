@@ -13,7 +13,7 @@ The state of a segment is that of its parts, which change independently of each 
   capabilities are the frontier (S4).
 - `LostHorizon.pending`: nothing of all this is served or logged before the known writers have said what may be lost,
   where the catalog has no horizon of the last incarnation (E11 horizon).
-- `_stopped`: the last record was made, and nothing happens any more.
+- `_stopped`: the last record was made, and the machine ignores everything after it.
 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
@@ -43,8 +43,8 @@ from epochal.protocol.times import Time
 class SegmentPublisher:
     """One incarnation of a segment's publisher.
 
-    - `lower`: where it starts. None means bottom, for a new segment; else it is the frontier that the catalog has
-      recorded.
+    - `lower`: the frontier from which it starts, as the catalog has recorded it; None for a new segment, which starts
+      at bottom.
     - `horizon`: without a log, every time in it is aborted (E11 horizon). None means that the catalog has none, because
       the last incarnation had a log; then the publisher waits for the writers first.
     - `known_writers`: those that had the segment open when the last incarnation ended. Nothing completes before each of
@@ -53,10 +53,11 @@ class SegmentPublisher:
       out. No older session is admitted (E6 sessions).
     - `finishing`: the segment was parked as finishing. An open is admitted only after the catalog has cancelled that
       (E7 finish).
-    - `marks`: those of the last record.
-    - `restored`: what the log has kept; the publisher goes on from there. Of the arguments above only `complete` is
-      used then, and `sessions` for writers that the log does not know: the log may be new, after its volume was lost.
-    - `incarnations`: with a log, all that it knows, this one included, each with its first event.
+    - `marks`: the marks of the last record.
+    - `restored`: the state that the log has kept, from which the publisher continues. Then only two of the arguments
+      above are used: `complete`, and `sessions` for writers that the log does not know, because it may be a new log
+      after the loss of its volume.
+    - `incarnations`: with a log, all incarnations that it knows, including this one, each with its first event.
     """
 
     def __init__(
@@ -112,22 +113,22 @@ class SegmentPublisher:
             stream, incarnation, self._log, self._sessions, self._own, self._completion, self._lost_horizon, newest
         )
         self._unrecorded_finishes: dict[Connection, tuple[str, Reply]] = {}
-        """By peer, one each: who finished, and the confirmation, which waits for a record (`_forgettable`)."""
+        """By peer: the writer that has finished, and its confirmation, which waits for a record (`_forgettable`)."""
         self._asked_for_record = False
         self._started = now
         self._stopped = False
-        """Whether the last record was made: nothing may happen any more that is not in it."""
+        """Whether the last record was made; a later change would be missing from it."""
         if restored is not None:
             self._restore(restored, complete, now)
         self.history.incarnations = list(incarnations) or [(incarnation, self.seq + 1)]
-        # Without a log, every event needs a record before it: a time in H, or a frontier in F (E11 horizon). F never
-        # goes back, and H keeps all that F still reaches. So where F is bottom and H is empty, there was no event.
+        # Without a log, an event may follow only a record: of its time in H, or of its frontier in F (E11 horizon). F
+        # never goes back, and H keeps all times that F still reaches. So F at bottom and an empty H mean an empty log.
         self.history.pristine = (
             not (settings.durable or gathering or lost or complete) and restored is None and start == bottom
         )
 
     def _restore(self, restored: Restored, complete: bool, now: float) -> None:
-        """Go on where the log ends. Every writer has the whole time-out again to come back (E8)."""
+        """Continue where the log ends. Every writer gets a full time-out to come back (E8)."""
         self._log.restore(restored)
         for writer in restored.writers:
             writer.heard = now
@@ -145,7 +146,7 @@ class SegmentPublisher:
 
     @property
     def progress(self) -> Progress:
-        """What the events of the log say of times."""
+        """Frontiers, active and aborted times according to the events of the log."""
         return self._log.progress
 
     @property
@@ -175,7 +176,7 @@ class SegmentPublisher:
 
     @property
     def ignored_meta(self) -> int:
-        """How many optional fields of batches were left out, because they were not as the protocol has them."""
+        """How many optional fields of batches were left out because they break the protocol."""
         return self._appends.ignored_meta
 
     @property
@@ -195,17 +196,17 @@ class SegmentPublisher:
 
     @property
     def writers(self) -> list[str]:
-        """Ids of the writers that hold a capability here, sorted, then of those awaited.
+        """Ids of the writers that hold a capability here, sorted, then ids of the awaited ones.
 
-        Reported to the catalog, so that the next incarnation waits for them.
+        They are reported to the catalog so that the next incarnation waits for them.
         """
         present = [state.identity for state in self._writers if state.present]
         return sorted(who.writer for who in present if who.under is None) + sorted(self._own.awaited)
 
     def holders(self, now: float) -> list[Holder]:
-        """Who holds the elements of the lower frontier, and every lost writer that is still waited for.
+        """The holders of each element of the lower frontier, and every lost writer that is still awaited.
 
-        Lost writers first (E46 hold), then those that have held the longest; at most `MOST_HOLDERS`.
+        Lost writers come first (E46 hold), then holders by how long they have held; at most `MOST_HOLDERS`.
         """
         log = self._log
         frontier = log.held.frontier
@@ -261,7 +262,7 @@ class SegmentPublisher:
         return effects
 
     def checkpoint(self) -> list[Note]:
-        """All that the next incarnation must know beside `state()`; call it right after `take`."""
+        """The notes that the next incarnation needs besides `state()`; call it right after `take`."""
         return checkpoint_notes(self._publisher_is(), self._writers, self._log.limits.sizes)
 
     def _publisher_is(self) -> PublisherIs:
@@ -324,7 +325,7 @@ class SegmentPublisher:
                 raise RemoteProtocolError(f"a writer does not send {type(message).__name__}")
 
     def release(self, released: Mapping[str, int]) -> None:
-        """Give up the lost writers in `released`, if they have no later session than the one given (E46 hold)."""
+        """Release each lost writer in `released`, unless it has a later session than the given one (E46 hold)."""
         lost = False
         for writer, session in released.items():
             state = self._writers.get(writer)
@@ -365,8 +366,8 @@ class SegmentPublisher:
         state = self._sessions.at(peer, now)
         if state is None:
             return
-        # A writer sends a move only when its earlier appends are acknowledged (E1 barrier). So appends that wait here
-        # were made after this request, and it does not wait for them; only for operations that came before it.
+        # A writer sends a move only when its earlier appends are acknowledged (E1 barrier). So the appends that wait
+        # here were made after this request and need not come first. Operations that wait were requested before it.
         at_once = isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT  # E4
         if at_once:
             for each in self._sessions.take_waiting(state).messages:
@@ -418,7 +419,7 @@ class SegmentPublisher:
     # ---- E7 finish ----
 
     def _finish_done(self, writer: str, done: Reply) -> None:
-        """Confirm that `writer` has finished, once no crash can undo it: a confirmed writer never says so again."""
+        """Confirm that `writer` has finished, once no crash can undo it: it never repeats a confirmed finish."""
         log = self._log
         if log.horizon is not None and not self.complete and self._forgettable(writer, log.horizon.marks):
             log.horizon.urgent = True
@@ -429,7 +430,7 @@ class SegmentPublisher:
             log.effects.append(done)
 
     def _forgettable(self, writer: str, recorded: Marks) -> bool:
-        """Whether the next incarnation would not know of a finish, or that `writer` has opened (E5)."""
+        """Whether a crash now would lose that a writer has finished (E47), or that `writer` has opened."""
         counts = self._own.enough or writer in self._own.opened
         return (self._completion.finished and not recorded.finished) or (
             counts and not (recorded.enough or writer in recorded.opened)
@@ -448,7 +449,7 @@ class SegmentPublisher:
         self._leave_as_asked(now)
 
     def _leave_as_asked(self, now: float) -> None:
-        """Opens that waited are answered: end those sessions whose writers have left meanwhile (E4)."""
+        """End the sessions whose writers left while their opens waited; those opens are answered now (E4)."""
         for peer, leave in self._opener.take_leaves():
             if self._writers.at(peer) is not None:
                 self._operate(peer, leave, now)
@@ -470,11 +471,11 @@ class SegmentPublisher:
     # ---- what the catalog must have recorded first (E11 horizon) ----
 
     def record(self, *, final: bool = False) -> Record | None:
-        """What the catalog is to store of this segment now.
+        """The record that the catalog should store for this segment now.
 
-        None while it is not known what the last incarnation had. None also with a log, which keeps all that itself,
-        except for the last record. `final`: the last record of a publisher that stops in order, after `drain`; from
-        then on nothing happens here any more.
+        None while it is not known what the last incarnation had. With a log also None, because the log keeps all this
+        itself, except for the last record. `final`: the last record of a publisher that stops in order, after `drain`;
+        the machine ignores everything after it.
         """
         progress, frontier = self.progress, self._log.held.frontier
         own, writers = self._own, self.writers
@@ -522,7 +523,7 @@ class SegmentPublisher:
         self._leave_as_asked(now)
 
     def _retry(self, state: WriterState) -> None:
-        """Do what the writer has requested, in order, up to the first request that still has to wait."""
+        """Carry out the writer's waiting requests, in order, up to the first one that still has to wait."""
         line = self._sessions.take_waiting(state)
         messages = line.messages
         while messages and self._writers.at(state.identity.peer) is state:

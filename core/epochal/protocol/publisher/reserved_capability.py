@@ -1,4 +1,4 @@
-"""The capability that a publisher holds itself, so that nothing completes before all awaited writers are there.
+"""The capability that a publisher holds itself, so that no time completes before all awaited writers are there.
 
 It is the only capability without a writer. A publisher holds it for a new segment, after the last writer has left, and
 while it waits for the writers that an earlier incarnation knew.
@@ -18,20 +18,20 @@ from epochal.protocol.times import Time
 
 @dataclass(slots=True)
 class ReservedCapability:
-    """The publisher's own capability, and the writers that it waits for; empty while only writers hold the frontier."""
+    """The publisher's own capability, and the writers that it waits for; empty while only writers hold capabilities."""
 
     held: Antichain
     since: float
     """When it was taken, in seconds of the publisher's clock."""
     min_writers: int
     awaited: set[str]
-    """Writers that had the segment open when the last incarnation ended, and are not back (E11 horizon)."""
+    """Writers that had the segment open when the last incarnation ended, and have not come back (E11 horizon)."""
     opened: set[str]
     """Writers that have opened; counted only until there are enough (E5)."""
     enough: bool
     """Whether at least `min_writers` have opened, so that epochs may complete (E5)."""
     closed: Antichain = field(default_factory=Antichain)
-    """What the last writer to close had held. A last holder that is lost leaves no less than that (E3 lost writers)."""
+    """The capability of the writer that closed last. A last holder that is lost leaves no less (E3 lost writers)."""
 
     @classmethod
     def at(
@@ -60,7 +60,7 @@ class ReservedCapability:
 
     @property
     def may_go(self) -> bool:
-        """Whether something is held that may be released once a writer holds it: all awaited writers have come."""
+        """Whether the own capability can go once a writer has one: something is held, and no writer is awaited."""
         return len(self.held) > 0 and self.enough and not self.awaited
 
     def came(self, writer: str) -> None:
@@ -81,7 +81,7 @@ class ReservedCapability:
         return [(time, 1) for time in held]
 
     def catch_up(self) -> list[Change]:
-        """Every writer that was awaited is lost, as the last holder: leave what it leaves (E3 lost writers).
+        """All awaited writers are lost, and they were the last holders: hold what such a loss leaves (E3 lost writers).
 
         Returns the changes of the lower frontier's counts.
         """
@@ -89,7 +89,7 @@ class ReservedCapability:
         return [(time, 1) for time in self.held] + [(time, -1) for time in held]
 
     def left_by(self, lost: Antichain) -> Antichain:
-        """What a last holder leaves that held `lost` and was lost: as if it had left before the last one that closed.
+        """What remains when the last holder is lost and held `lost`: as if it had left before the last writer closed.
 
         >>> own = ReservedCapability(Antichain(), 0.0, 1, set(), set(), True, closed=Antichain([(0, 12)]))
         >>> own.left_by(Antichain([(3, 0)])), own.left_by(Antichain([(0, 20)]))
@@ -98,7 +98,7 @@ class ReservedCapability:
         return lost.join(self.closed) if len(self.closed) else lost
 
     def closed_past(self, frontier: Antichain) -> tuple[Time, ...]:
-        """`closed`, as long as it still matters: until `frontier` has passed it, and a frontier never goes back."""
+        """`closed`, or nothing once `frontier` has passed it: a frontier never goes back, so it no longer matters."""
         return () if self.closed.reaches_all(frontier) else tuple(self.closed)
 
     def release(self) -> list[Change]:
@@ -107,7 +107,7 @@ class ReservedCapability:
         return [(time, -1) for time in held]
 
     def holders(self, now: float, *, finishing: bool, overdue: bool) -> list[Holder]:
-        """Each time that is held, with the reason. `overdue`: the awaited writers now count as lost (E46 hold)."""
+        """Each time that the publisher holds, with the reason. `overdue`: awaited writers count as lost (E46 hold)."""
         return [Holder(time, kind, writer, now - self.since, None)
                 for time in self.held for kind, writer in self._why(finishing, overdue)]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a `SegmentServer` needs of that which it serves: a publisher, what is committed of it, or the run of a relay.
+"""What a `SegmentServer` needs from its source: a publisher, the committed part of one, or a relay's run of events.
 
 Sources: E9, E13, E24.
 """
@@ -15,11 +15,11 @@ from epochal.protocol.topics.filter import TopicFilter
 
 
 class ServedHistory(Protocol):
-    """The events that can be had; see `History`."""
+    """The retained events; see `History`."""
 
     @property
     def first(self) -> int:
-        """The position before the first event that can be had."""
+        """The position before the first retained event."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class ServedHistory(Protocol):
         ...
 
     def whole_until(self, seq: int, topics: TopicFilter | None) -> int:
-        """Up to which event, from `seq` on, everything of `topics` can be had (F15); None: of all topics."""
+        """The last event up to which no event of `topics` after `seq` is missing (None: of all topics); F15."""
         ...
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:
@@ -62,12 +62,12 @@ class ServedHistory(Protocol):
         ...
 
     def overtaken(self, at: int) -> EpochalError:
-        """Why a reader that has all up to `at` cannot go on: what follows is gone."""
+        """The error for a reader that has everything up to `at`, when the events after it are gone."""
         ...
 
 
 class Served(Protocol):
-    """A segment's log, as its readers may see it. What is `emit`ted is carried out after all that was before (S9)."""
+    """A segment's log, as its readers may see it. Emitted effects are carried out in their order (S9)."""
 
     @property
     def stream(self) -> str:
@@ -81,12 +81,12 @@ class Served(Protocol):
 
     @property
     def gathering(self) -> bool:
-        """Whether it is not known yet in which state it begins."""
+        """Whether the source still waits to learn its initial state."""
         ...
 
     @property
     def settings(self) -> PublisherSettings:
-        """Of the publisher."""
+        """The settings of the publisher."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class Served(Protocol):
 
     @property
     def history(self) -> ServedHistory:
-        """The events that can be had."""
+        """The retained events."""
         ...
 
     @property

@@ -1,7 +1,7 @@
 """What a segment's publisher does for subscribers: joins, snapshots, history, heartbeats.
 
-A machine without I/O beside `machine`, whose log it reads and whose queue of effects it shares. S9 needs nothing but
-that shared order: a snapshot is queued after the events that it reflects and before all later ones.
+A machine without I/O beside `machine`: it reads that machine's log and puts its effects into the same queue. The shared
+queue alone makes joins atomic (S9): a snapshot is queued after the events that it reflects and before all later ones.
 
 Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); docs/protocol.md.
 """
@@ -32,9 +32,9 @@ from epochal.protocol.topics.filter import TopicFilter
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 512 * 1024
 SOME_BYTES = CHUNK_BYTES // 4
-"""Of wanted events, after which a filtered chunk is sent; it may have a chunk more than that."""
+"""A filtered chunk is sent once it has this many bytes of wanted events; it may exceed that by one whole chunk."""
 SCAN_EVENTS = 4096
-"""What is looked at in memory for one filtered chunk, about, however little of it is wanted."""
+"""About how many events in memory are filtered for one chunk, even if few of them are wanted."""
 MAX_CREDIT = 32
 """Most chunks that one message can request: 16 MiB, so that no client delays the others or fills its queue at once."""
 FEATURES = ("since", "filter:receiver", m.SINCE_TIMES, m.SINCE_FILTER, m.FILTER_CHANNELS)
@@ -68,19 +68,19 @@ class _Answering:
     credit: int
     heard: float
     opening: m.Position
-    """Where the answer begins; the asked position, or what is left before it."""
+    """Where the answer begins: the requested position, or the last one before it that survived a crash."""
     known: bool = True
-    """Whether the log knows that position; else all after it is gone."""
+    """Whether the log knows that position; if not, every event after it is gone."""
     from_start: bool = False
-    """Whether the answer begins where the history begins, or where that which is wanted of it begins."""
+    """Whether the client named no position: the answer begins with the history, or with the wanted part of it."""
     topics: TopicFilter | None = None
     """The topics that are wanted, for the whole answer (F10); None for all."""
     wanted: EpochQuery | None = None
-    """The epochs that are wanted; events before them that do not matter to them are left out."""
+    """The epochs that are wanted; earlier events that do not matter to them are left out."""
     opened: bool = False
     """Whether the answer has begun."""
     truncated: bool = False
-    """Whether the answer is only `Truncated`: where the history begins."""
+    """Whether the answer will only be `Truncated`, which names the first position of the history."""
     reading: bool = False
     """Whether the shell is reading the disk for this answer."""
 
@@ -88,8 +88,9 @@ class _Answering:
 class Joined(NamedTuple):
     """A subscriber that joins, or has joined: since when, from which peer, and the channel it was given.
 
-    What it wants is not kept: at the cap on channels, each could have a large filter of its own. `coarse`: the channel
-    carries more than that (F12). `replaced` is the channel of the subscription that ends with the snapshot (F8).
+    Its own filter is not kept: once no more channels can be made, every subscriber could have another large one.
+    `coarse`: the channel carries more than the subscriber wants (F12). `replaced` is the channel of the subscription
+    that ends when this one gets its snapshot (F8).
     """
 
     at: float
@@ -186,7 +187,7 @@ class SegmentServer:
         wanted = self.wanted(peer, hello)
         channel = self.channels.join(hello.nonce, wanted)
         coarse = channel.filter != wanted
-        # Nonces can be seen by all, so one that is named counts only if it is of the same peer (F11).
+        # Any client can see the nonces of others, so the one in `replaces` counts only if this peer drew it (F11).
         before = None if hello.replaces is None else self.subscriptions.get(hello.replaces)
         replaced = before.channel.token if before is not None and before.peer == peer else None
         self._pending[hello.nonce] = Joined(now, peer, channel, coarse, replaced)
@@ -212,8 +213,8 @@ class SegmentServer:
         """A client subscribed to `P<nonce>`.
 
         Send the snapshot at once, the state after the last event queued for push (E14). A second subscription
-        to an id that lives is not answered: it is of somebody else, who has seen it on `P`, and the answer would reach
-        the subscriber whose id it is.
+        to an id in use is not answered: another client has seen the id on `P`, and an answer would reach the subscriber
+        that owns it.
         """
         if nonce in self.subscriptions:
             return
@@ -269,17 +270,21 @@ class SegmentServer:
         self._begin(peer, ask.request, answering)
 
     def _checked(self, ask: m.Since) -> EpochQuery | None:
-        """The wanted times. Raises for times of another shape, for too many, and for times together with a position."""
+        """The requested times. Raises for a wrong shape, for too many, and for times together with a position."""
         if ask.wanted is None:
             return None
         if ask.position is not None:
-            raise RemoteProtocolError("times are wanted of the whole history, and this asks behind a position")
+            raise RemoteProtocolError("a query for times covers the whole history; leave out the position")
         if len(ask.wanted) > MOST_WANTED:
             raise LimitExceeded(f"{len(ask.wanted)} times are wanted; at most {MOST_WANTED} can be asked for at once")
         return EpochQuery(tuple(map(self.publisher.settings.shape.check, ask.wanted)))
 
     def _begin(self, peer: bytes, request: int, answering: _Answering) -> None:
-        """Open the answer, or find the state with which it opens."""
+        """Open the answer, or have the shell find the state with which it opens.
+
+        After a lull, the state where it began serves as well as the one where it ended (`Lull`). So a reader at a
+        position within a lull that is gone has missed no data, and gets an answer, not `Truncated` (E13 retention).
+        """
         history = self.publisher.history
         if answering.wanted is not None:
             self._find_beginning(peer, request, answering, answering.wanted)
@@ -302,14 +307,14 @@ class SegmentServer:
             self.publisher.emit(FindState(peer, request, answering.at))
 
     def _lull(self) -> Lull | None:
-        """The lull that is gone before the first event that can be had (E13 retention); None for an empty one."""
+        """The lull that ends at the first position of the history (E13 retention); None if it is empty or unknown."""
         lull = self.publisher.history.lull
         return lull if lull is not None and lull.since.seq < lull.seq else None
 
     def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: EpochQuery) -> None:
-        """Find where the answer begins so that nothing wanted is left out (E20).
+        """Find where the answer must begin so that it leaves out nothing that is wanted (E20).
 
-        Whether something wanted was in the events that are gone, the client must judge.
+        Events that are gone may have been wanted too. The client can tell by the state in the opening.
         """
         history = self.publisher.history
         state = wanted.beginning(history)
@@ -320,7 +325,7 @@ class SegmentServer:
             self._begin_wanted(peer, request, answering, history.states()[0] if state is None else state)
 
     def _begin_wanted(self, peer: bytes, request: int, answering: _Answering, state: SegmentState) -> None:
-        """Where nothing earlier is there, what is wanted may have begun before a lull and not before that is gone."""
+        """Open the answer to a query for epochs at `state`; if a lull that is gone ends there, at the lull's start."""
         lull = self._lull()
         if lull is not None and lull.seq == state.seq:
             self._open(peer, request, answering, lull.since, lull)
@@ -375,7 +380,7 @@ class SegmentServer:
         self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
 
     def end_answers(self, error: EpochalError) -> None:
-        """No answer goes on: who waits for one is refused."""
+        """End all answers under way with `error`."""
         for peer, request in self._answers:
             self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
         self._answers.clear()
@@ -391,7 +396,7 @@ class SegmentServer:
                 self.publisher.emit(ReadLog(peer, request, answering.at, CHUNK_EVENTS, CHUNK_BYTES, answering.topics))
                 return
             end = history.whole_until(answering.at, answering.topics)
-            if end == answering.at and end < history.last:  # a relay was sent less from there on
+            if end == answering.at and end < history.last:  # a relay that has only some topics after this event
                 self.not_read(peer, request, history.overtaken(end))
                 return
             if answering.topics is None:
@@ -408,14 +413,14 @@ class SegmentServer:
                 return
 
     def _next(self, at: int, end: int) -> tuple[list[m.Event], int]:
-        """The next events after `at`, a chunk at most, none after `end`; and up to which event these are all."""
+        """At most a chunk of the events after `at` and up to `end`, and the last event up to which none is missing."""
         events = self.publisher.history.batch(at, CHUNK_EVENTS, CHUNK_BYTES)
         if events and events[-1].seq > end:
             events = [event for event in events if event.seq <= end]
-        return events, events[-1].seq if events else end  # none: of a relay, which was sent nothing else
+        return events, events[-1].seq if events else end  # none: a relay has no events of its topics before `end`
 
     def _wanted_events(self, at: int, end: int, topics: TopicFilter) -> tuple[list[m.Event], int]:
-        """What a filtered answer has of the next events after `at`, about a chunk; and the last one looked at (F10)."""
+        """About a chunk of the wanted events after `at`, and the last event that was filtered for it (F10)."""
         chosen, size, upto = list[m.Event](), 0, at
         enough = min(end, at + SCAN_EVENTS)
         while upto < enough and size < SOME_BYTES:

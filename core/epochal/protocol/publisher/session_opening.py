@@ -1,10 +1,10 @@
-"""The opening of sessions: who may open or come back, what it may have held, and which capability it gets.
+"""The opening of sessions: which writer may open or come back, what it may have held, and which capability it gets.
 
 An open is answered at once unless one of these must decide first:
 
 - the catalog, whether the stream is complete, when every writer here had finished (E7 finish);
-- the catalog's record, when a returning writer names appends that this incarnation never had: they are to be aborted,
-  and no abort may be published that a crash could undo (E11 horizon);
+- the catalog's record, when a returning writer names appends that this incarnation never had: their epochs must be
+  aborted, and no abort may be published that a crash could undo (E11 horizon);
 - the other known writers, when nothing is known of the last incarnation (`LostHorizon`).
 
 Sources: rules E5, E6, E7, E10, E11, E47, E50.
@@ -48,7 +48,7 @@ class LostHorizon:
         """What may be lost; it has to be recorded. None until all known writers have asked to open or timed out."""
 
     def learn(self, opens: Iterable[m.Open], awaited: Collection[str], *, overdue: bool) -> bool:
-        """Take what may be lost from the opens of returning writers; returns whether that is known since this call.
+        """Gather what may be lost from the opens of returning writers; returns whether this call completed that.
 
         `overdue`: the writers that are still `awaited` have timed out. A writer may have appended at every time that it
         no longer holds, and at the touched times that it still holds.
@@ -116,16 +116,16 @@ class SessionOpener:
         self._leaving: dict[Connection, m.Leave] = {}
         """By connection, the leaves of sessions whose open waits."""
         self._to_answer = 0
-        """How many of the opens that waited together have not had their turn: their writers are not lost either."""
+        """How many of the opens that are being answered together are still to come; their writers are not lost."""
         self._put_off = False
-        """Whether the segment becomes finishing if none of the opens that wait is admitted."""
+        """Whether the segment becomes finishing if none of the waiting opens is admitted."""
 
     def open(self, peer: Connection, ask: m.Open, now: float) -> None:
         """Admit one session, refuse it, or let it wait."""
         if ask.stream != self._stream:
             self._log.refuse(peer, ask.op, StreamGone("the stream was deleted and created again; look it up again"))
         elif self._has_left(ask) or self._is_fenced(ask):
-            self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
+            self._admit(peer, ask, now)  # refused, or left already: no writer comes back, so no finishing is cancelled
         elif self._completion.complete:
             self.refuse_complete(peer, ask.op)
         elif self._completion.finishing and len(self._completion.waiting) >= MAX_WAITING_OPENS:
@@ -148,7 +148,7 @@ class SessionOpener:
             self.settle()
 
     def open_waiting(self, now: float) -> None:
-        """A record was stored: try all opens again that waited for one."""
+        """A record was stored: try all opens that waited for one once more."""
         opens, self.waiting = self.waiting, {}
         self.open_all(opens.items(), now)
 
@@ -163,7 +163,7 @@ class SessionOpener:
         return waits
 
     def opens_again(self, peer: Connection) -> None:
-        """A later session opens on the connection: what left the one before is not for it."""
+        """A later session opens on the connection: forget the leave of the one before it."""
         self._leaving.pop(peer, None)
 
     def take_leaves(self) -> list[tuple[Connection, m.Leave]]:
@@ -227,19 +227,19 @@ class SessionOpener:
         return True
 
     def _has_left(self, ask: m.Open) -> bool:
-        """Whether this very session has closed or finished here. It opens again if the answer to that was lost."""
+        """Whether this same session has closed or finished here. It opens again if the answer to that was lost."""
         state = self._writers.get(ask.writer)
         return state is not None and state.identity.session == ask.session and not state.present and not state.lost
 
     def _is_fenced(self, ask: m.Open) -> bool:
-        """Whether a newer session of the writer has opened here, or may have before memory was lost (E6 sessions)."""
+        """Whether a newer session of the writer has opened here, or may have opened before a crash (E6 sessions)."""
         state = self._writers.get(ask.writer)
         if state is None:
             return ask.session < self._newest.get(ask.writer, 0)
         return ask.session < state.identity.session
 
     def _check(self, ask: m.Open, *, known: bool) -> None:
-        """Raise for an open that would make the segment keep more than it can, or more than a message can hold."""
+        """Raise for an open with which the segment would have to keep, or to send, more than its limits allow."""
         log = self._log
         if not m.is_id(ask.writer):
             raise LimitExceeded(
@@ -313,10 +313,10 @@ class SessionOpener:
             self._log.note_forgotten(state.identity.writer)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
-        """Whether this incarnation does not know a returning writer and went past what it holds, or has lost its log.
+        """Whether a returning writer is unknown here, and this incarnation went past what it holds or has lost its log.
 
-        A log knows every writer that ever opened, so with a log an unknown one means that the log was lost. Then it is
-        not known either what others had appended under this writer. Aborts what can still be aborted of its appends
+        A log knows every writer that ever opened. So with a log, an unknown writer means that the log was lost, and
+        with it what others had appended under this writer. Aborts the epochs of its appends that can still be aborted
         (E11 horizon).
         """
         if resume is None:
@@ -327,7 +327,7 @@ class SessionOpener:
         return True
 
     def _take_session(self, state: WriterState, peer: Connection, ask: m.Open, now: float) -> bool:
-        """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
+        """Bind `peer` to the writer; returns whether it needs a capability because it is new here, or had left."""
         log = self._log
         log.admitted.clear()
         self._sessions.take_waiting(state)
@@ -345,9 +345,9 @@ class SessionOpener:
         return needs
 
     def _resume(self, state: WriterState, resume: m.Resume | None, *, known: bool) -> tuple[Time, ...]:
-        """Believe a returning writer where this incarnation cannot know better.
+        """Take over from a returning writer what this incarnation has lost: its last number and its touched times.
 
-        Aborts the times at which appends of it were lost, and returns them.
+        Aborts the times at which it had appends that were lost, and returns them.
         """
         if resume is None:
             return ()
@@ -360,9 +360,9 @@ class SessionOpener:
     def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
         """Give a writer its capability.
 
-        It gets what it says it held, as far as that can still be reached here, else the frontier of all that is held
-        (E11 horizon). That frontier can be past the reported one, and the catalog may have recorded it already, so a
-        time that no one holds any more is never given out again.
+        It gets back what it says it held, as far as that is still possible here, else the frontier of all that is held
+        (E5). That frontier can be past the reported one. It is used nevertheless, because the catalog may have recorded
+        it already: a time that no one holds any more is never given out again (E11 horizon).
         """
         held = Antichain(self._log.held.frontier)
         if resume is not None and resume.held:

@@ -1,6 +1,6 @@
-"""The views of a segment: what each connection has said, step by step, that it wants.
+"""The views of a segment: the topics that each connection has requested, step by step.
 
-A view decides which channel a join gets; the channel stays when the view has gone.
+A view decides which channel a join gets. The subscription keeps the channel after the view has expired.
 
 Sources: rules N7, N8, F4, F6; docs/hostile-input.md.
 """
@@ -14,9 +14,9 @@ from epochal.protocol.topics.publisher_trie import PublisherTrie
 from epochal.protocol.topics.requests import Request, Step
 
 MAX_BYTES = 64 * 2**20
-"""Of all views of a process, as they are counted here."""
+"""Most bytes of all views of a process, by the estimate below."""
 VIEW_OVERHEAD, ENTRY_OVERHEAD = 1000, 200
-"""Bytes that a view and a prefix cost beside the prefix itself, roughly."""
+"""About how many bytes a view takes, and a prefix in it besides its own length."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _View:
 
 
 class ViewMemory:
-    """What the views of all segments of a process take together."""
+    """How many bytes the views of all segments of a process take together."""
 
     def __init__(self) -> None:
         self.most = MAX_BYTES
@@ -39,7 +39,7 @@ class ViewMemory:
 
 
 class Views:
-    """By the peer on `requests`; each begins with everything, and is kept `ttl` seconds after its last request."""
+    """One view for each peer on `requests`. It begins with all topics and ends `ttl` seconds after its last request."""
 
     def __init__(self, ttl: float, memory: ViewMemory) -> None:
         self._ttl = ttl
@@ -50,14 +50,15 @@ class Views:
         return len(self._views)
 
     def filter(self, peer: bytes, number: int) -> TopicFilter:
-        """What a join of this peer gets; everything if its view is another one, or is gone."""
+        """The filter for a join of this peer; everything if view `number` has been replaced or has expired."""
         view = self._views.get(peer)
         return view.trie.filter if view is not None and view.number == number else EVERYTHING
 
     def receive(self, peer: bytes, step: m.Filter, now: float) -> m.Confirm | None:
-        """Carry out one step; None for one of the past.
+        """Carry out one step; None for a step of an earlier view.
 
-        Raises `LimitExceeded` beyond what one view or all may hold, and `RemoteProtocolError`; nothing changes then.
+        Raises `LimitExceeded` when this view or all together would grow too large, and `RemoteProtocolError`; then
+        nothing changes.
         """
         view = self._views.get(peer)
         if view is not None and step.view < view.number:
@@ -79,6 +80,6 @@ class Views:
         return None if confirm is None else m.Confirm(step.view, *confirm)
 
     def forget(self, now: float) -> None:
-        """Drop the views of which nothing was heard for long."""
+        """Drop the views whose peers have sent no request for `ttl` seconds."""
         for peer in [peer for peer, view in self._views.items() if now - view.heard > self._ttl]:
             self._memory.used -= self._views.pop(peer).size

@@ -1,8 +1,8 @@
-"""The sessions that are open at one segment: found by their connection, made to wait, and ended.
+"""The open sessions at one segment: how they are found by connection, what waits in them, and how they end.
 
-A session ends when its writer leaves, is lost, or is fenced by a newer session (E6 sessions). The order is
-always the same: epochs are aborted first, then the capability is released. Else the frontier could pass an epoch that
-is about to be aborted, and readers would take half of it for whole.
+A session ends when its writer leaves, is lost, or is fenced by a newer session. The order is always the same: epochs
+are aborted first, then the capability is released. Otherwise the frontier could pass an epoch that is about to be
+aborted, and readers would take half of an epoch for a whole one.
 
 Sources: rules E3, E4, E6, E7, E11, E46, E47.
 """
@@ -29,7 +29,7 @@ class WriterSessions:
         self._completion = completion
         self._writers = log.writers
         self._answered: set[Connection] = set()
-        """Peers that have had the answer "open a session first" since effects were last taken."""
+        """Peers that were answered "open a session first" since effects were last taken."""
         self.waiting_bytes = 0
 
     def at(self, peer: Connection, now: float) -> WriterState | None:
@@ -80,7 +80,7 @@ class WriterSessions:
             self._log.reply(peer, m.Lost(self._log.segment, error.code, str(error)))
 
     def dismiss_session(self, state: WriterState, error: EpochalError) -> None:
-        """The same for the connection of a session, if the session still uses it.
+        """Dismiss the connection of a session, if the session still uses it.
 
         A session that has left is not notified: its connection may serve another writer by now, which would take the
         message for the end of its own session.
@@ -92,7 +92,10 @@ class WriterSessions:
                 self._writers.unbind(state.identity.peer)
 
     def lose(self, state: WriterState, error: WriterLost) -> None:
-        """Abort the epochs that the writer appended to and still holds, then release it; or keep all (E46 hold)."""
+        """A writer is lost: abort the epochs that it appended to and holds, and release it (E3 lost writers).
+
+        With `whenLost: hold`, keep its epochs and its capability instead (E46 hold).
+        """
         self.dismiss_session(state, error)
         state.enter(PresenceEvent.SILENT)
         if self._log.settings.hold_lost and len(state.held):
@@ -103,11 +106,12 @@ class WriterSessions:
     def depart(self, state: WriterState, *, abort: bool, finish: bool, replaced: bool = False) -> None:
         """A writer leaves: its capability is released, or parked if it was the last (E3 lost writers).
 
-        `abort`: it was lost, or leaves by an exception. Then it leaves as if it had done so before the last one that
-        closed; but not where it is `replaced`, by a later session that holds the same.
+        `abort`: it was lost, or leaves by an exception. As the last writer it then leaves what it would have left
+        before the writer that closed last (`ReservedCapability.left_by`), unless it is `replaced` by a later session
+        that holds the same.
 
-        In a complete stream nothing is parked. A catalog restored from an older copy, which had lost that a writer
-        opened again, may complete the stream while that writer is there; its epochs end with it.
+        In a complete stream nothing is parked. A writer can still be there: a catalog that was restored from an older
+        copy may not know that it had opened again. Its epochs end with the stream.
         """
         log = self._log
         if abort:
@@ -120,7 +124,7 @@ class WriterSessions:
         if len(held) and not abort:
             self._own.closed = held
             if log.horizon is not None and self._own.closed_past(log.held.frontier):
-                log.horizon.urgent = True  # another may be lost after this publisher, and its successor must know then
+                log.horizon.urgent = True  # the next incarnation needs `closed` if the last writer is lost there
         last = (
             len(held) > 0
             and not self._completion.complete
@@ -128,7 +132,7 @@ class WriterSessions:
         )
         self._completion.finished = self._completion.finished or finish
         over = finish or (abort and self._completion.finished)  # a loss does not undo an earlier finish (E47)
-        # Parked before the writer's own counts go below, so that the frontier never moves in between.
+        # Park first: while the writer's own counts are still there, the frontier cannot move in between.
         if last and not len(self._own.held):
             left = self._own.left_by(held) if abort and not replaced else held
             log.move(self._own.park(left, log.now))

@@ -1,7 +1,7 @@
-"""Writers as a segment knows them: who they are, what they hold, and the times appended at and still held.
+"""A segment's writers: their identity, what each holds, and the held times at which each has appended.
 
-Separate from the publisher, which turns these into log events and answers, because the rules about *who may do what*
-(S35) can be read and tested here without a log. The numbers of a writer's appends have modules of their own.
+The publisher turns changes of this state into log events and answers. The rules about what a writer may do (S35) are
+here, where they can be tested without a log; the numbers of its appends have modules of their own.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ Connection: TypeAlias = bytes
 REMEMBERED_WRITERS = 10_000
 """How many departed writers are remembered for their numbers; the one that left first is forgotten first.
 
-As many more of those that have source numbers, so that writers without an id do not push them out (E50 sources).
+Writers with source numbers have as much room again, so that writers without an id cannot push them out (E50 sources).
 """
 
 DEPARTED_BYTES = 16 * 2**20
@@ -43,7 +43,7 @@ class WaitingLine:
     payload_bytes: int = 0
     """Payload bytes of the appends: what counts against the writer's window."""
     bytes: int = 0
-    """Bytes of all requests; at least what they take in memory."""
+    """Bytes of all requests; an upper bound of what they take in memory."""
     operations: int = 0
     """How many of the requests are not appends."""
     newest: Time | None = None
@@ -85,7 +85,7 @@ class WriterPresence(StrEnum):
 
 
 class PresenceEvent(StrEnum):
-    """What changes that."""
+    """An event that changes a writer's presence."""
 
     OPENED = "a session opens, or comes back over another connection (E6 sessions)"
     SILENT = "nothing was heard of it for the time-out (E8)"
@@ -115,7 +115,7 @@ def restored_presence(*, present: bool, lost: bool) -> WriterPresence:
 
 @dataclass(slots=True)
 class WriterIdentity:
-    """Who a writer is: its id, its newest session at the segment, and the connection of that."""
+    """A writer's id, its newest session at the segment, and the connection of that session."""
 
     writer: str
     session: int
@@ -128,8 +128,8 @@ class WriterIdentity:
 class WriterState:
     """One writer at one segment. It outlives sessions, so that a writer that comes back is recognised.
 
-    Beside identity and numbers this is the capability: what the writer holds, whether it is there to use it, and what
-    it has appended under it.
+    Besides identity and numbers it has the writer's capability: what it holds, whether it is there to use it, and the
+    times at which it has appended under it.
     """
 
     identity: WriterIdentity
@@ -147,12 +147,12 @@ class WriterState:
     """Times of appends that this incarnation does not have. Every answer to a resume repeats them, because the writer
     may not have received an earlier one (E10 durability)."""
     waiting: WaitingLine | None = None
-    """Requests that wait until the catalog records a horizon that covers them, and all after them (E11 horizon)."""
+    """Requests that wait until the catalog has recorded a horizon that covers them, and later ones (E11 horizon)."""
     granted: bool = False
-    """Whether `held` was granted and not moved. Its session may not know yet that it was lost (E3 lost writers)."""
+    """Whether `held` was granted and has not moved since. Its session may not know yet that it was released."""
     closed: bool = False
-    """Whether it has closed or finished, and moved nothing since. Then it was not given up: all that it had appended,
-    here and elsewhere, was acknowledged before (E1 barrier)."""
+    """Whether it has closed or finished, and moved nothing since. So it did not leave as a lost writer: all its
+    appends, here and elsewhere, had been acknowledged (E1 barrier)."""
     departures: int = 0
     """How often it has left this incarnation."""
 
@@ -162,7 +162,7 @@ class WriterState:
 
     @property
     def present(self) -> bool:
-        """False once it has left or was given up; what else is known of it stays, for its numbers."""
+        """Whether it may use its capability. After it has left or was released, only its numbers are remembered."""
         return self.presence is WriterPresence.PRESENT or self.presence is WriterPresence.LOST
 
     @property
@@ -203,7 +203,7 @@ class WriterState:
         self.forget_left()
 
     def forget_left(self) -> None:
-        """Drop from `touched` what is no longer held: this writer has written those epochs whole."""
+        """Drop from `touched` the times that are no longer held: those epochs have all of this writer's records."""
         if self.touched:
             self.touched = {time for time in self.touched if self.held.less_equal(time)}
             self.sources.times &= self.touched
@@ -214,16 +214,16 @@ class WriterState:
 
 
 class KnownWriters:
-    """The writers that a segment knows, by id and by the connection of each. Iterates over all."""
+    """The writers that a segment knows, by id and by connection. Iterates over all."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, WriterState] = {}
         self._by_peer: dict[bytes, WriterState] = {}
         self._departed: deque[tuple[WriterState, int]] = deque()
-        """Writers that left, the first to leave first, each with the number of that departure; some have come back."""
+        """Writers that left, in that order, each with the number of its departure. Some have come back since."""
         self._departed_numbered: deque[tuple[WriterState, int]] = deque()
         self._departed_bytes: dict[str, int] = {}
-        """Writers that left, the first to leave first, and the bytes of their fingerprints; some may be back."""
+        """Writers that left, in that order, with the bytes of their fingerprints. Some may have come back since."""
         self._departed_total = 0
 
     def __iter__(self) -> Iterator[WriterState]:
@@ -231,7 +231,7 @@ class KnownWriters:
 
     @property
     def present(self) -> int:
-        """How many have opened and neither left nor been given up; a lower bound."""
+        """How many writers are present, at least: one that came back is also counted among the departed."""
         return len(self._by_id) - len(self._departed) - len(self._departed_numbered)
 
     def get(self, writer: str) -> WriterState | None:
@@ -264,7 +264,7 @@ class KnownWriters:
     def departed(self, state: WriterState) -> list[WriterState]:
         """The writer left: remember it for its numbers. Returns the writers that are forgotten to make room for it.
 
-        Those that left first are forgotten first.
+        The writer that left first is forgotten first.
         """
         state.departures += 1
         self._departed.append((state, state.departures))
@@ -287,7 +287,7 @@ class KnownWriters:
             forgotten.append(left)
 
     def _bound_fingerprints(self, left: WriterState) -> None:
-        """Drop the fingerprints of the writers that left first while all together take too much room."""
+        """While departed writers' fingerprints take too much room, drop those of the writer that left first."""
         known = self._departed_bytes
         self._departed_total += left.appends.fingerprint_bytes - known.pop(left.identity.writer, 0)
         known[left.identity.writer] = left.appends.fingerprint_bytes

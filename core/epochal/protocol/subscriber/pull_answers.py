@@ -51,7 +51,7 @@ class PullAnswers:
         if reason is PullReason.CHECK:
             return
         begin = progress.begin
-        if reason is PullReason.BEGIN and isinstance(begin, EpochQuery) and not begin.whole_behind(state):
+        if reason is PullReason.BEGIN and isinstance(begin, EpochQuery) and not begin.whole_after(state):
             connection.stop(
                 FollowerEvent.TRUNCATED,
                 HistoryTruncated(

@@ -94,7 +94,7 @@ def header_bytes(message: m.Message) -> bytes:
 
 
 def data_around_prev(data: m.Data) -> tuple[bytes, bytes]:
-    """What is before and after the number `prev` of a batch, up to its payload: the same on every channel (F6).
+    """The header of a batch before and after the number `prev`: these bytes are the same on every channel (F6).
 
     Raises `LocalProtocolError` for a batch that does not fit the protocol.
     """

@@ -51,7 +51,7 @@ class SessionAppends:
         self.aborted: set[Time] = set()
         """Times at which nothing can be appended any more, because the epoch is aborted."""
         self.own_aborts: set[Time] = set()
-        """Those of them that this writer aborted itself."""
+        """The times in `aborted` that this writer aborted itself."""
         self.waiting_bytes = 0
         """Bytes of appends that no window has room for yet; the shell stops taking more above its own bound."""
 

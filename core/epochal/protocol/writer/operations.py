@@ -53,7 +53,7 @@ class Outcomes:
         self._awaited.discard(ticket)
 
     def take(self) -> list[WriterReport]:
-        """What was reported since the last call, in order."""
+        """The reports since the last call, in order."""
         reports, self._reports = self._reports, []
         return reports
 

@@ -16,7 +16,7 @@ from epochal.protocol.times import Time
 from epochal.protocol.writer.effects import Send, WriterEffect
 
 WriterOperation: TypeAlias = m.Hold | m.Abort | m.Leave
-"""What is sent to every segment and confirmed by each."""
+"""An operation that is sent to every segment and confirmed by each."""
 
 
 class SentAppend(NamedTuple):
@@ -93,9 +93,9 @@ class SegmentSession:
         return restarted
 
     def resume(self, aborted: set[Time]) -> m.Resume:
-        """What a publisher needs that may have lost its memory.
+        """The facts for a publisher that may have lost its memory.
 
-        What was aborted stays so in its next life (E11 horizon).
+        Aborted times are among them, so that they stay aborted in its next incarnation (E11 horizon).
         """
         still = {time for time in aborted if self.held.less_equal(time)}
         return m.Resume(self.acked, tuple(self.held), tuple(sorted(self.touched | still)))

@@ -1,7 +1,7 @@
 """One segment's log on disk as its publisher uses it: restored at the start, written by group commits, read back.
 
-Separate from the process, which knows sockets and no files, and from `epochal.logfiles`, which knows files but no
-machines and no policies. Callers are on the event loop; everything that blocks runs on threads.
+The process knows sockets but no files, and `epochal.logfiles` knows files but no machines or policies; this module
+joins them. Callers are on the event loop; everything that blocks runs on threads.
 
 Sources: rules E9, E10, E12, E13.
 """
@@ -52,11 +52,11 @@ logger = logging.getLogger("epochal.publisher")
 T = TypeVar("T")
 
 STATE_EVERY = 1024
-"""The state is remembered after so many events, so that a reader's start replays no more than these."""
+"""The state is remembered after this many events, so that opening a reader replays no more than these."""
 READ_BYTES = 2**20
 """Bytes of events read at once when only their times are needed."""
 SCAN_BYTES = 8 * 2**20
-"""What is read for one filtered chunk, about, however little of it is wanted."""
+"""About how many bytes are read for one filtered chunk, even if little of it is wanted."""
 HOUSEKEEPING = 10.0
 """Seconds between checks for log files that are too old."""
 MOST_SHOWN = 10
@@ -67,7 +67,7 @@ QUIET = 1.0
 
 @dataclass(slots=True)
 class Commit:
-    """One take of the publisher's effects, on its way to the disk. `steps`: what must still be done there, in order."""
+    """One take of the publisher's effects, on its way to the disk. `steps`: the disk work still to do, in order."""
 
     effects: Sequence[Effect]
     lower: tuple[Time, ...] | None
@@ -93,11 +93,11 @@ class SegmentStore:
         self._always_sync = always_sync
         self.commit: Commit | None = None
         self.begun = False
-        """Whether `begin` was called. A publisher whose log is gone must first know with what state it begins."""
+        """Whether `begin` was called. A publisher whose log is gone must first learn its initial state."""
         self.full: LogFull | None = None
         """Why nothing can be written now: the disk is full."""
         self.full_since = 0.0
-        """Since when, in seconds of the process's clock."""
+        """Since when the disk has been full, in seconds of the process's clock."""
         self._may_lack = log.may_lack(relaxed=not always_sync)
         self.restored = self._restore()
         """The publisher's state at the end of the log; None for a new one."""
@@ -112,7 +112,7 @@ class SegmentStore:
         found = self.log.recovered
         if found is None:
             return None
-        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine, found.checkpoint.quiet_since)
+        restoring = Restoring.after(found.checkpoint.state, found.checkpoint.machine, found.checkpoint.quiet_since)
         try:
             for frame in found.frames:
                 restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
@@ -124,9 +124,8 @@ class SegmentStore:
     def check(self, segment: str, published: Sequence[Time] | None) -> None:
         """Raise `LogMismatch` for a log that ends before `published`, the lower frontier published so far.
 
-        What is published is on disk first. So such a log is an older copy, or it dates from before the stream was kept
-        in memory for a while. To go on from it would give new events the numbers of events that readers already have
-        (E17).
+        Everything published was on disk first. So such a log is an older copy, or it is from before the stream was kept
+        only in memory for a while. New events in it would get numbers of events that readers already have (E17).
         """
         if self.restored is None or published is None:
             return
@@ -139,7 +138,7 @@ class SegmentStore:
             )
 
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
-        """The publisher begins: makes the `commit` that writes so to the log, before all others.
+        """Make the first `commit`, which writes to the log that the incarnation begins.
 
         If the log may lack acknowledged appends, the commit also aborts the open epochs (E11 horizon).
         """
@@ -170,8 +169,8 @@ class SegmentStore:
         """The commit of the effects that were just taken. Nothing else may be taken before it is done."""
         events, buffers = _of(effects)
         notes, now = encode_notes(entry.notes), monotonic()
-        # Sync also after a frame that vouches. If the commit could be lost, the log would end with that frame, and so
-        # say that nothing is missing (E11 horizon).
+        # Also sync if the last frame says that all before it is on disk. If this commit was lost without a sync, the
+        # log would end with that frame, which would say that nothing is missing (E11 horizon).
         sync = entry.secure or self._always_sync or self._vouched
         sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:
@@ -192,7 +191,7 @@ class SegmentStore:
         return commit
 
     def no_space(self, commit: Commit, error: LogFull) -> None:
-        """The disk is full: remove what is too old before the commit is tried again."""
+        """The disk is full: remove files that are too old before the commit is tried again."""
         if self.full is None:
             self.full_since = monotonic()
         self.full = error
@@ -245,7 +244,7 @@ class SegmentStore:
 
     @property
     def full_counters(self) -> dict[str, float]:
-        """What a report to the catalog says of the disk."""
+        """The counters about a full disk, for reports to the catalog."""
         full = self.full
         seconds = 0.0 if full is None else monotonic() - self.full_since
         return {DISK_FULL: 0 if full is None else full.number, DISK_FULL_SECONDS: seconds}
@@ -255,7 +254,7 @@ class SegmentStore:
     def answer(
         self, ask: FindState | FindBeginning | ReadLog, last: int
     ) -> SegmentState | tuple[list[Frames], int] | None:
-        """The answer from disk to a server's request; event `last` is the last that the server may use.
+        """The answer from disk to a server's request, with no event after `last`.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
@@ -278,7 +277,7 @@ class SegmentStore:
         return SegmentState.of(ask.seq, progress)
 
     def beginning(self, ask: FindBeginning) -> SegmentState:
-        """The state before all that a reader wants: a bisection of known states, then the events after the last one.
+        """The state before all wanted events: found by bisection of the known states, then in the events after it.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
@@ -288,7 +287,7 @@ class SegmentStore:
             try:
                 events = self.events(state.seq, STATE_EVERY, READ_BYTES)
             except CorruptLog:
-                break  # a reader that reads on gets the error
+                break  # the reader gets the error when it reads on
             state, over = ask.wanted.pass_over(state, events)
             over = over or not events
         return state
@@ -301,8 +300,8 @@ class SegmentStore:
     def chunk(self, ask: ReadLog, last: int) -> tuple[list[Frames], int] | None:
         """A reader's next chunk as it is sent, and its last event; None if the next event is not durable yet.
 
-        It ends at `last`: the server does not know yet of events that are on disk but not carried out. Raises
-        `HistoryTruncated`, `CorruptLog`.
+        It ends at `last`, because later events may be on disk before they are carried out. Raises `HistoryTruncated`,
+        `CorruptLog`.
         """
         if ask.topics is not None:
             return self._filtered_chunk(ask, ask.topics, last)
@@ -312,14 +311,14 @@ class SegmentStore:
         return packed(m.Chunk(ask.request, batch.count, False), batch.data), batch.last
 
     def _filtered_chunk(self, ask: ReadLog, topics: TopicFilter, last: int) -> tuple[list[Frames], int] | None:
-        """The same of some topics: of so much of the log that there is something to send, or `SCAN_BYTES` of it."""
+        """A chunk of some topics: reads until there is something to send, or `SCAN_BYTES` were read."""
         chosen, size, scanned, upto = list[memoryview](), 0, 0, ask.after
         while upto < last and size < SOME_BYTES and scanned < SCAN_BYTES:
             try:
                 batch = self.log.read(upto, min(ask.max_events, last - upto), ask.max_bytes)
             except (CorruptLog, HistoryTruncated):
                 if upto > ask.after:
-                    break  # what is before it can be sent
+                    break  # the events before it can be sent
                 raise
             if batch is None:
                 break
@@ -460,9 +459,9 @@ class SegmentStores:
         log = SegmentLog.open(path, self._stream.uid, segment, instance=self._instance, settings=limits)
         found = log.recovered
         if found is not None:
-            logger.info("the log in %s goes on behind event %d of incarnation %d", path, log.last, log.incarnation)
+            logger.info("the log in %s continues after event %d of incarnation %d", path, log.last, log.incarnation)
             if found.torn:
-                detail = "%d bytes at its end were no whole entry, and are cut off: a crash had cut their writing short"
+                detail = "%d bytes at its end form no whole entry and are cut off: a crash interrupted their writing"
                 logger.warning("%s: " + detail + ", or the disk has damaged them", path, found.torn)
         try:
             log.retain()  # what is too old may be what fills a full disk
@@ -472,12 +471,12 @@ class SegmentStores:
             raise
 
     def of(self, segment: str) -> SegmentStore | None:
-        """The store of a segment; None for a stream that is kept in memory."""
+        """The store of a segment; None for a stream without storage."""
         return self._stores.get(segment)
 
     @property
     def incarnations(self) -> dict[str, int]:
-        """Segment -> the last incarnation that its log has seen."""
+        """Segment -> the last incarnation of its log."""
         return {segment: store.log.incarnation for segment, store in self._stores.items()}
 
     def write(self, work: Callable[[], T]) -> "asyncio.Future[T]":
@@ -489,7 +488,7 @@ class SegmentStores:
         return asyncio.get_running_loop().run_in_executor(self._reading, work)
 
     def encode(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Encode events on the one thread for this, so that processor time does not hold up the reading of files."""
+        """Encode events on a thread that does nothing else, so that encoding does not delay the reading of files."""
         return asyncio.get_running_loop().run_in_executor(self._encoding, work)
 
 
