@@ -1,6 +1,6 @@
 """The command `epochal-publisher`.
 
-Separate from the publisher because it deals with the process: options, signals, standard streams, exit codes.
+It deals with the process: options, signals, standard streams, exit codes.
 
 Exit codes: 0 stopped, or the stream was deleted; 1 cannot run; 2 wrong usage; 3 superseded by a newer publisher of the
 same segments, in this run or in an earlier one that left its mark.
@@ -20,7 +20,7 @@ import typer
 
 from epochal.service.process import command_line, run
 
-# Each command imports by itself what it runs: what only helps, or is another command, starts without that.
+# Each command imports only what it runs, so that `--help` and the other commands start without that.
 
 logger = logging.getLogger("epochal.publisher")
 _app = command_line(
@@ -36,7 +36,7 @@ def serve(
     publisher: Annotated[str | None, typer.Option(help="Name of this publisher.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the logs, for streams with storage.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    advertise: Annotated[str | None, typer.Option(help="Host that clients are told. [default: --host]")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Host that clients use. [default: --host]")] = None,
     events_port: Annotated[int | None, typer.Option(help="Port of live push. [default: a free one]")] = None,
     requests_port: Annotated[int | None, typer.Option(help="Port of requests. [default: a free one]")] = None,
     ingest_port: Annotated[int | None, typer.Option(help="Port of writers. [default: a free one]")] = None,
@@ -83,7 +83,7 @@ def relay(
     ] = None,
     catalog: Annotated[str | None, typer.Option(help="URL of the catalog. [default: EPOCHAL_CATALOG]")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    advertise: Annotated[str | None, typer.Option(help="Host that clients are told. [default: --host]")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Host that clients use. [default: --host]")] = None,
     capacity: Annotated[int | None, typer.Option(help="Subscribers at most. [default: 1000]")] = None,
     events_port: Annotated[int | None, typer.Option(help="Port of live push. [default: a free one]")] = None,
     requests_port: Annotated[int | None, typer.Option(help="Port of requests. [default: a free one]")] = None,
@@ -96,7 +96,7 @@ def relay(
 
 
 def _prepare() -> None:
-    """What each process begins with, once all is imported."""
+    """Prepare the process, once everything is imported."""
     from epochal.transport.memory import PUBLISHER_KEEPS, keep_freed_memory
     from epochal.transport.sockets import check_libzmq
 
@@ -107,7 +107,7 @@ def _prepare() -> None:
 
 
 def _collect_rarely() -> None:
-    """Retained events are many and make no cycles: collections that visit all of them would only hold up the loop."""
+    """Retained events are many and form no cycles: collections that visit all of them would only delay the loop."""
     from epochal.version import version
 
     gc.freeze()
@@ -152,8 +152,8 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     settings = Settings.read(**given)
     if (reason := find_mark(settings.superseded_mark)) is not None:
         logger.error(
-            "not started again, for %s is there: %s; "
-            "if nobody else is to serve these segments, delete the pod, or that file",
+            "not started again, because %s exists: %s; "
+            "if no other publisher should serve these segments, delete the pod, or that file",
             settings.superseded_mark,
             reason,
         )

@@ -1,8 +1,8 @@
-"""Where web-hooks may go: nowhere, unless the setting says so.
+"""The hosts to which web-hooks may be delivered: none, unless the setting names some.
 
-Separate from the deliveries because these checks keep clients from making a publisher send requests into its own
-network. A host is checked by name when a web-hook is registered. Each address is checked again when a connection is
-made, so that a name cannot later be pointed at a forbidden address.
+These checks keep clients from making a publisher send requests into its own network. A host is checked by name when a
+web-hook is registered. Each address is checked again when a connection is made, so that a name cannot later be pointed
+at a forbidden address.
 
 The setting is a list by comma: host names (`hooks.example.org`, `*.example.org`), addresses, networks (`10.1.0.0/16`).
 A host name may resolve to public addresses, and to addresses in a network of the list. An address in a URL must be in

@@ -1,6 +1,6 @@
 """Counters as plain numbers, raised on the hot path and read by metrics and lease reports.
 
-Separate from `telemetry` so that counting costs one addition and needs no metrics library.
+Counting costs one addition and needs no metrics library; `telemetry` exports the numbers.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -19,11 +19,11 @@ class SegmentCounters:
     pushed_bytes: int = 0
     joins: int = 0
     coarse_joins: int = 0
-    """Those that were given a channel that carries more than they want, for want of channels (F12)."""
+    """Joins that got a channel that carries more than they want, because there are no more channels (F12)."""
     unsent_events: int = 0
     """Events to which no one had subscribed; they are not even encoded (S21)."""
     truncated_answers: int = 0
-    """Requests for history (`since`) of which the beginning, or a later part, was gone (Q2)."""
+    """Requests for history (`since`) whose beginning, or a later part, was gone (Q2)."""
     corrupt_answers: int = 0
     """Requests for history that met damage in the log."""
 
@@ -42,22 +42,22 @@ class ProcessCounters:
     received_bytes: int = 0
     refused_messages: int = 0
     refusals: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The same by socket and by the code of the error that was answered."""
+    """Messages that broke the protocol, by socket and error code."""
     shorter_prefixes: int = 0
-    """Subscriptions to less than the prefix of one channel, or of one subscription: who has one is sent all (F11)."""
+    """Subscriptions to a prefix that is shorter than that of one channel or subscription, and so gets several (F11)."""
     discarded_messages: int = 0
-    """Messages of peers that had broken the protocol."""
+    """Messages of peers that had broken the protocol before."""
     dropped_answers: int = 0
     """Answers to peers that read too slowly, or had left."""
     stalls: int = 0
     webhook_deliveries: int = 0
     """Deliveries of web-hooks that were accepted."""
     webhook_failures: int = 0
-    """Those that were not; each is tried again."""
+    """Deliveries that were not accepted; each is tried again."""
     webhook_ends: dict[str, int] = field(default_factory=dict)
     """Web-hooks that have ended, by reason."""
     failures: int = 0
-    """Messages on which this process failed: bugs."""
+    """Messages on which this process failed, by a bug."""
 
     def refused(self, socket: str, code: str) -> None:
         """Count a message of a peer that broke the protocol."""

@@ -1,9 +1,8 @@
 """The publisher process: it owns three sockets, runs the machines, and carries out their effects in order.
 
-Separate from the machines, which make every decision; this module says only when they run. The order has three
-purposes. It makes joins atomic (S9). No writer is judged silent before everything that arrived was read (E8). And a
-process that was stopped for a while sends nothing until the catalog has confirmed that it still owns its segments
-(E12 fencing).
+The machines make every decision; this module only determines when they run. The order serves three purposes. Joins are
+atomic (S9). No writer is judged silent before everything that arrived was read (E8). And a process that was stopped for
+a while sends nothing until the catalog has confirmed that it still owns its segments (E12 fencing).
 """
 
 import asyncio
@@ -55,7 +54,7 @@ MOST_CHANNELS = 1024
 MOST_WAITING = 32 * 2**20
 """Bytes of appends of one segment that may wait for its disk, or for the catalog (E11 horizon).
 
-Together with what is read at once, this is less than one frame can hold.
+Together with the bytes that are read in one burst, they fit one frame.
 """
 
 
@@ -65,7 +64,7 @@ class PublisherProcess:
     `over` is the reason why this process takes nothing any more: another process owns the segments, the stream is
     gone, its log has failed, or the catalog refuses its reports.
 
-    `context`: that of a process that serves other streams too; None for one of its own.
+    `context`: the ZeroMQ context of a process that serves several streams; None to make one.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class PublisherProcess:
         self._alive = monotonic()
 
     def _abandon(self) -> None:
-        """Close what there is of the sockets."""
+        """Close the sockets that were opened so far."""
         if not self._shares:
             self._context.destroy(0)
             return
@@ -124,7 +123,7 @@ class PublisherProcess:
                 made.socket.close()
 
     def _refuse_join(self, nonce: bytes) -> None:
-        """Any segment answers it with `Refused`."""
+        """Refuse a join without a hello; any segment gives the same answer."""
         next(iter(self.segments.values())).server.subscribed(nonce, monotonic())
 
     def _new_discarded(self) -> BlockedPeers:
@@ -144,7 +143,7 @@ class PublisherProcess:
         )  # fmt: skip
 
     def listen(self, stream: StreamInfo) -> None:
-        """Let subscribers connect: what is held for each depends on the stream. Raises `Unavailable`."""
+        """Let subscribers connect, with the stream's buffer for each. Raises `Unavailable`."""
         try:
             self._events.listen(self._address(self.settings.events_port), stream.declared().spec.push.buffer_bytes)
         except zmq.ZMQError as error:
@@ -165,7 +164,7 @@ class PublisherProcess:
         return bool(self.segments) and not self._draining and not self.over.done() and self._confirmed == self.stalls
 
     async def serve(self, stream: StreamInfo, registration: Registration, stores: SegmentStores) -> None:
-        """Make the machines, then begin to read; what arrived before waits in the sockets. Raises `LogError`."""
+        """Make the machines, then begin to read; earlier messages wait in the sockets. Raises `LogError`."""
         self._stores = stores
         self._commits = CommitPipeline(stores, self.settings.log_retry, self.over, self._written)
         self.encoding = stream.declared().spec.payload.encoding
@@ -220,10 +219,10 @@ class PublisherProcess:
             self._lease.ask_now()
         return self._confirmed != self.stalls or self.over.done()
 
-    # ---- what the machines have decided ----
+    # ---- carrying out the machines' decisions ----
 
     def flush(self) -> None:
-        """Carry out what the machines have decided, in their order. Runs after each burst of messages."""
+        """Carry out the effects of the machines, in order. Runs after each burst of messages."""
         if self._must_wait(monotonic()):
             return
         for served in self.segments.values():
@@ -244,7 +243,7 @@ class PublisherProcess:
                     self._publish(served, durable)
 
     def _publish(self, served: HostedSegment, durable: Durable) -> None:
-        """Carry out effects, so that readers and the catalog may know of them."""
+        """Carry out durable effects; from then on readers and the catalog may know of them."""
         effects, served.published_lower, began = durable
         served.carried_out(effects)
         self._carry_out(served, effects)
@@ -262,7 +261,7 @@ class PublisherProcess:
         self._read_writers()
 
     def _read_writers(self) -> None:
-        """Read writers again, if the lease is confirmed and not too much waits."""
+        """Resume reading from writers if the lease is confirmed and not too much waits."""
         publishers = [served.publisher for served in self.segments.values()]
         waiting = any(max(each.untaken_bytes, each.waiting_bytes) > MOST_WAITING for each in publishers)
         if self._confirmed == self.stalls and not waiting:
@@ -305,7 +304,7 @@ class PublisherProcess:
         return await self._on_a_thread(self._stores.read, work)
 
     async def encode(self, work: Callable[[], T]) -> T:
-        """Run `work`, which encodes events and takes long, on a thread: for one reader at a time."""
+        """Run `work`, which encodes events and takes long, on a thread, for one reader at a time."""
         return await self._on_a_thread(self._stores.encode, work)
 
     async def _on_a_thread(self, run: "Callable[[Callable[[], T]], asyncio.Future[T]]", work: Callable[[], T]) -> T:
@@ -354,7 +353,7 @@ class PublisherProcess:
         served.asks = True
         self._lease.ask_now()
 
-    # ---- what the catalog says ----
+    # ---- answers of the catalog ----
 
     def reports(self, *, urgent: bool = False, final: bool = False) -> Mapping[str, SegmentReport]:
         """The state of each segment, for the catalog. `urgent`: only of segments that asked to be reported now."""
@@ -366,9 +365,9 @@ class PublisherProcess:
         return {segment: served.report(now, final=final, most_channels=most) for segment, served in reported.items()}
 
     def renewed(self, renewal: Renewal) -> None:
-        """The catalog recorded the last report: send what waited for that (E11 horizon), and release lost writers."""
+        """The catalog has the last report: send what waited for that (E11 horizon). Also release lost writers."""
         if self._draining:
-            return  # the last record would lack an append that became active now
+            return  # the last record was made: it would lack an append that became active now
         now = monotonic()
         for segment, number in renewal.recorded.items():
             self.segments[segment].recorded(number, now)
@@ -437,7 +436,7 @@ class PublisherProcess:
         for socket in self._sockets:
             socket.zmq.linger = linger
             socket.close()
-        self.segments.clear()  # their history: this object is in cycles, which a process that goes on collects rarely
+        self.segments.clear()  # frees their history: this object is in cycles, and a shared process collects rarely
         if not self._shares:
             self._context.term()
 

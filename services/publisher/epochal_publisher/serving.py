@@ -1,7 +1,7 @@
 """Serves the segments of one stream, from the start to an orderly stop or a failure.
 
-Separate from the command because a process can serve many streams: each runs and ends here independently, with its own
-sockets, lease and logs. `Shared` holds the resources of the process that they share.
+A process can serve many streams: each runs and ends here independently, with its own sockets, lease and logs. `Shared`
+holds the resources of the process that they have in common.
 """
 
 import asyncio

@@ -59,7 +59,7 @@ class Settings(ServiceSettings):
     log_memory: int = Field(default=64 * 2**20, ge=2**20)
     """How much of each segment's log is kept in memory too, for readers that are nearly up to date."""
     advertise: str = ""
-    """The host in the addresses that clients get; empty for `host`."""
+    """The host that clients use; empty for `host`."""
     events_port: Port = 0
     requests_port: Port = 0
     ingest_port: Port = 0

@@ -1,7 +1,7 @@
 """The publisher's metrics, in a registry of its own.
 
-Separate from the counters because names, units and the exporter are one concern. Metrics are plain numbers that are
-read only when someone collects them, so the hot path pays nothing.
+Names, units and the exporter are here. The numbers are plain counters that are read only when someone collects them, so
+the hot path pays nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
         "Optional fields of batches, such as trace and key, that were not as the protocol has them",
         lambda s: s.publisher.ignored_meta,
     ),
-    ("acks", "{message}", "Acknowledgements sent; one can stand for many appends", lambda s: s.counters.acks),
+    ("acks", "{message}", "Acknowledgements sent; one can cover many appends", lambda s: s.counters.acks),
     ("pushed.messages", "{message}", "Messages pushed live", lambda s: s.counters.pushed_messages),
     (
         "pushed.size",
@@ -36,31 +36,31 @@ _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
         "Bytes pushed live, whatever the number of subscribers",
         lambda s: s.counters.pushed_bytes,
     ),
-    ("unsent.events", "{event}", "Events that nobody had subscribed to", lambda s: s.counters.unsent_events),
+    ("unsent.events", "{event}", "Events without a subscriber", lambda s: s.counters.unsent_events),
     ("joins", "{join}", "Subscriptions to a segment", lambda s: s.counters.joins),
     (
         "coarse.joins",
         "{join}",
-        "Subscriptions sent more than they want from the start, for want of channels",
+        "Subscriptions sent more than they want from the start, because channels are used up",
         lambda s: s.counters.coarse_joins,
     ),
     ("since.truncated", "{answer}", "Questions for history that is gone", lambda s: s.counters.truncated_answers),
     ("since.corrupt", "{answer}", "Questions for history that is damaged", lambda s: s.counters.corrupt_answers),
 )
 _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
-    ("subscribers", "{subscriber}", "Subscriptions that stand", lambda s: len(s.server.subscriptions)),
-    ("channels", "{channel}", "Filters that are pushed apart", lambda s: len(s.channels)),
+    ("subscribers", "{subscriber}", "Open subscriptions", lambda s: len(s.server.subscriptions)),
+    ("channels", "{channel}", "Filters with a channel of their own", lambda s: len(s.channels)),
     (
         "coarse",
         "{subscriber}",
-        "Subscriptions sent more than they want, for want of channels",
+        "Subscriptions sent more than they want, because channels are used up",
         lambda s: s.server.coarse,
     ),
     ("writers", "{writer}", "Writers that hold a capability", lambda s: len(s.publisher.writers)),
     ("history.size", "By", "Bytes of history in memory", lambda s: s.publisher.history.bytes),
     ("history.events", "{event}", "Events in history", lambda s: s.publisher.seq - s.publisher.history.truncated_at),
     ("since.answers", "{answer}", "Answers with history under way", lambda s: s.server.answering),
-    ("log.first", "{event}", "The first event that can still be had", lambda s: s.publisher.history.first + 1),
+    ("log.first", "{event}", "The first retained event", lambda s: s.publisher.history.first + 1),
     ("log.size", "By", "Bytes of log files", lambda s: 0 if s.store is None else s.store.log.size),
     (
         "log.full",
@@ -114,7 +114,7 @@ class PublisherTelemetry(ServiceTelemetry):
             "epochal.publisher.discarded.peers", [self._discarded], "{peer}", "Peers that broke the protocol"
         )
         meter.create_observable_gauge(
-            "epochal.publisher.held", [self._held], "s", "How long who holds a segment's time back longest has held it"
+            "epochal.publisher.held", [self._held], "s", "How long a segment's longest holder has held time back"
         )
 
     def _each(self, read: Read) -> Callable[[CallbackOptions], Iterable[Observation]]:

@@ -1,4 +1,4 @@
-"""One clock for all streams of a process: a timer for each would wake the process as often as there are streams."""
+"""One timer for all streams of a process: with a timer for each, idle streams would wake it all the time."""
 
 import asyncio
 from contextvars import Context, copy_context
@@ -49,7 +49,7 @@ class Ticker:
                 if not failed.done():
                     try:
                         context.run(stream.tick)
-                    except Exception as error:  # it is raised where the stream is kept
+                    except Exception as error:  # raised in `keep_time` of this stream
                         failed.set_exception(error)
                 if number % BETWEEN_TURNS == 0:
                     await asyncio.sleep(0)

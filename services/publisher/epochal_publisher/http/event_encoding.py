@@ -1,7 +1,7 @@
 """Events as they are sent to HTTP clients: as JSON lines, server-sent events or msgpack.
 
-Separate from the routes because web-hooks send the same lines, and because encoding takes so long that it runs on
-threads. Only here does a publisher decode payloads, and only for clients that want JSON.
+Answers and web-hooks send the same lines. Encoding takes so long that it runs on threads. Only here does a publisher
+decode payloads, and only for clients that want JSON.
 """
 
 import base64
@@ -22,8 +22,8 @@ from epochal.protocol.times import Time, to_json
 MOST_DECODED = 256 * 1024
 """Bytes of the largest payload that is decoded.
 
-Nothing else runs meanwhile: at this size for some ten milliseconds at worst. And decoded lists that are empty take many
-times the bytes of their encoding.
+Nothing else runs meanwhile: at this size for some ten milliseconds at worst. And empty lists take many times more
+memory when decoded than in their encoding.
 """
 Placed = tuple[Position, Event]
 """An event and its position."""

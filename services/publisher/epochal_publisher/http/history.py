@@ -1,8 +1,8 @@
 """The events of a segment over HTTP, for clients without ZeroMQ: present events, long polls, server-sent events.
 
-Separate from the follower, which reads history and knows no HTTP. Each answer is bounded, and so is the number of
-answers at once. No answer can hold up the others or the protocol: files are read and events are encoded on threads,
-one answer is encoded at a time, and payloads that take long to decode are not decoded.
+The follower reads history; HTTP is only here. Each answer is bounded, and so is the number of answers at once. No
+answer can delay the others or the protocol: files are read and events are encoded on threads, one answer is encoded at
+a time, and payloads that take long to decode are not decoded.
 
 Sources: rules Q1-Q3, Q5, Q7; E9, E13.
 """

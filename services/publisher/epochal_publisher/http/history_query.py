@@ -1,6 +1,6 @@
 """Reads the requests of HTTP clients for events and web-hooks, and reports all problems of a request at once.
 
-Separate from the routes because a client can make the same mistakes in a query, a header and a body.
+The same checks serve queries, headers and bodies.
 """
 
 import math
@@ -79,7 +79,7 @@ def read_question(request: web.Request, max_wait: float) -> Question:
 
 
 def given_twice(query: MultiMapping[str], names: Iterable[str]) -> list[Problem]:
-    """What is wrong with parameters that can be given once."""
+    """The problems with parameters that may be given only once."""
     return [
         Problem(name, "is given more than once", "leave all but one out")
         for name in names
@@ -88,7 +88,7 @@ def given_twice(query: MultiMapping[str], names: Iterable[str]) -> list[Problem]
 
 
 def unknown(query: MultiMapping[str], names: Collection[str], hint: str) -> list[Problem]:
-    """What is wrong with parameters that are none of `names`."""
+    """The problems with parameters that are not in `names`."""
     return [Problem(name[:40], "is not known", hint) for name in sorted(set(query) - set(names))]
 
 

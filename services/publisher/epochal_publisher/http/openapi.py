@@ -15,7 +15,7 @@ _TEXT: Shape = {"type": "string"}
 _OBJECT: Shape = {"type": "object"}
 _POSITION: Shape = {
     "type": "array",
-    "description": "Incarnation and sequence number: just behind that event",
+    "description": "Incarnation and sequence number: just after that event",
     "prefixItems": [{"type": "integer", "minimum": 0}, {"type": "integer", "minimum": -1}],
     "minItems": 2,
     "maxItems": 2,
@@ -64,9 +64,9 @@ PROBLEM_FIELDS: dict[str, Shape] = {
 SCHEMAS: dict[str, Shape] = {
     "Position": _POSITION,
     "Time": TIME,
-    "Opening": described("The state just behind `position`; an empty `lower`: nothing can follow", **_OPENING),
+    "Opening": described("The state just after `position`; an empty `lower`: nothing can follow", **_OPENING),
     "Event": described(
-        "One event; which fields it has is told by its kind",
+        "One event; its kind says which fields it has",
         "position kind",
         position=reference("Position"),
         kind={"enum": ["data", "frontier", "aborted"]},
@@ -91,11 +91,11 @@ SCHEMAS: dict[str, Shape] = {
     },
     "Begun": described("Where it begins, and the state there", **_OPENING, subscription=_TEXT),
     "Webhooks": described(
-        "Those that stand",
+        "The web-hooks that have not ended",
         items={
             "type": "array",
             "items": described(
-                "One; `position` is behind the last delivery that was taken",
+                "A web-hook; `position` is after the last delivery that was accepted",
                 subscription=_TEXT, callback=_TEXT, position=reference("Position"), failures=_INT, failing=_TEXT,
             ),
         },
@@ -148,7 +148,7 @@ OPERATIONS = (
         "list_webhooks",
         "GET",
         _SEGMENT + "/webhooks",
-        "List the web-hooks that stand",
+        "List the web-hooks that have not ended",
         {200: {"application/json": reference("Webhooks")}},
         (404, 503),
     ),

@@ -19,9 +19,9 @@ from epochal_publisher.settings import Settings
 from epochal_publisher.telemetry import PublisherTelemetry
 
 _READABLE = r"/v1/segments/[^/]+/events|/v1/openapi\.json"
-"""What pages of other sites may read where a setting allows them: not web-hooks, which are other people's."""
+"""Paths that web pages of other sites may read if a setting allows it: not web-hooks, which belong to other clients."""
 _DRAIN = 0.5
-"""Seconds; requests that wait are ended at once."""
+"""Seconds that requests under way may take at a stop; those that wait for events are ended at once."""
 
 
 class PublisherHttp:
@@ -40,7 +40,7 @@ class PublisherHttp:
             lambda: len(self._readers.places),
         )
         self._telemetry.gauge(
-            "epochal.publisher.webhooks", "{webhook}", "Web-hooks that stand", lambda: len(self._webhooks)
+            "epochal.publisher.webhooks", "{webhook}", "Web-hooks that have not ended", lambda: len(self._webhooks)
         )
         self._listener = Listener(
             settings, self._telemetry, errors.answer,

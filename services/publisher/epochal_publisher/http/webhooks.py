@@ -1,8 +1,8 @@
 """Web-hooks: a segment's events, posted to a callback in order, one delivery after the other.
 
-For a receiver, only the position of its follower is kept. Push is only the fast way (Q7): a delivery that fails is
-tried again for a while, then the web-hook ends, and its receiver asks for what it missed. Web-hooks end with the
-process, so a receiver that hears nothing for too long must ask too.
+Only a follower's position is kept for each receiver. Push is only the fast way (Q7): a delivery that fails is tried
+again for a while, then the web-hook ends, and its receiver must request the events that it missed. Web-hooks end with
+the process, so a receiver that gets nothing for too long must do the same.
 
 Sources: rules Q4-Q9, Q14; Push-Pull Publish-Subscribe.
 """
@@ -117,7 +117,7 @@ class Webhooks:
             raise SubscriptionUsed(f"subscription {key[1]!r} is or was one already; draw a fresh id")
         most = self._settings.max_webhooks
         if len(self._live) >= most:
-            raise Overloaded(f"{most} web-hooks stand already (EPOCHAL_PUBLISHER_MAX_WEBHOOKS); try again later")
+            raise Overloaded(f"{most} web-hooks are there already (EPOCHAL_PUBLISHER_MAX_WEBHOOKS); try again later")
 
     def cancel(self, segment: str, subscription: str) -> None:
         """End a web-hook: nothing more is sent to it. Raises `UnknownSubscription`."""

@@ -93,7 +93,7 @@ class RelayProcess:
 
     @property
     def host(self) -> str:
-        """The host in the addresses that clients get, as it is written in a URL."""
+        """The host that clients use, as it is written in a URL."""
         host = self.settings.advertise or self.settings.host
         return f"[{host}]" if ":" in host else host
 

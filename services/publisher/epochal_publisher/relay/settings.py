@@ -32,7 +32,7 @@ class RelaySettings(RelayHttpSettings):
     upstream: str = "direct"
     """`direct` follows the publishers, any other name the relays of that name."""
     advertise: str = ""
-    """The host in the addresses that clients get; empty for `host`."""
+    """The host that clients use; empty for `host`."""
     events_port: Port = 0
     requests_port: Port = 0
     http_port: Port = 0

@@ -40,9 +40,9 @@ _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
     ("runs", "{run}", "Runs that have begun; all but the first ended another one", lambda s: s.runs),
 )
 _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
-    ("subscribers", "{subscriber}", "Subscriptions that stand", _subscribers),
-    ("channels", "{channel}", "Filters that are pushed apart", _channels),
-    ("coarse", "{subscriber}", "Subscriptions sent more than they want, for want of channels", _coarse),
+    ("subscribers", "{subscriber}", "Open subscriptions", _subscribers),
+    ("channels", "{channel}", "Filters with a channel of their own", _channels),
+    ("coarse", "{subscriber}", "Subscriptions sent more than they want, because channels are used up", _coarse),
     ("memory.size", "By", "Bytes of events in memory", _memory),
     ("since.answers", "{answer}", "Answers with history under way, from memory", _answers),
     ("since.passed", "{answer}", "Answers with history that are passed on", lambda s: s.machine.passed_on),

@@ -1,7 +1,7 @@
-"""Group commits: what the machines decide goes to the disk, and comes back when it may be carried out (E9).
+"""Group commits: the machines' decisions go to the disk, and their effects are carried out once they are there (E9).
 
-A segment has one commit at a time. What is decided meanwhile waits for the next one, which secures all of it at once.
-Separate from the process, which carries effects out, and from `store`, which knows what a commit writes.
+A segment has one commit at a time. Decisions made meanwhile wait for the next one, which puts them all on disk at once.
+`store` knows what a commit writes; the process carries out the effects.
 
 Sources: rules E9, E10, E12.
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger("epochal.publisher")
 
 
 class Durable(NamedTuple):
-    """Effects that may be carried out: no crash undoes them."""
+    """Effects that may be carried out, because no crash can undo them any more."""
 
     effects: Sequence[Effect]
     lower: tuple[Time, ...]
@@ -59,7 +59,7 @@ class CommitPipeline:
         self._disk_did_something = asyncio.Event()
 
     async def begin(self, store: SegmentStore) -> None:
-        """Write to the log that this incarnation begins. While the disk is full, what the log holds already is served.
+        """Write to the log that this incarnation begins. While the disk is full, the existing log is served.
 
         Raises `LogError`, `Superseded`.
         """
@@ -73,9 +73,9 @@ class CommitPipeline:
             commit.done = True  # the first flush carries out its effects
 
     def durable(self, served: HostedSegment, store: SegmentStore) -> Iterator[Durable]:
-        """What may be carried out now, in order; whatever must be on disk before is sent there.
+        """The effects that may be carried out now, in order; those that must be on disk first are sent there.
 
-        Carry out each one before you ask for the next: only then is what it led to taken from the machine.
+        Carry out each result before you ask for the next one, so that the machine's reaction to it is taken too.
         """
         publisher = served.publisher
         if not store.begun:
@@ -91,9 +91,9 @@ class CommitPipeline:
             lower = served.published_lower if commit.lower is None else commit.lower
             yield Durable(commit.effects, lower, commit.began)
         effects = publisher.take()
-        if effects and type(effects[-1]) is Log:  # it is last, and only there when something must be written first
+        if effects and type(effects[-1]) is Log:  # always the last effect, if something must be written first
             self._write(store, store.prepare(publisher, effects[:-1], effects[-1]))
-        elif effects:  # nothing to write, and no commit is open: these effects overtake nothing
+        elif effects:  # nothing to write, and no commit is open, so these effects overtake none
             yield Durable(effects, tuple(publisher.progress.lower.frontier), None)
 
     def sweep(self, served: HostedSegment, now: float) -> None:

@@ -1,8 +1,7 @@
 """A reader's position in a segment's history, which moves forward as events are carried out.
 
-Separate from HTTP because long poll, server-sent events and web-hooks all read history with the same steps. The
-events that they read from history are followed by the live ones, with no gap between. Only the position is kept for a
-reader. A slow reader costs nothing, until retention overtakes it.
+Long polls, server-sent events and web-hooks all read with the same steps, first history and then live events, without a
+gap between. Only the position is kept for a reader, so a slow reader costs nothing; in the end retention overtakes it.
 
 Sources: rules E9, E10, E13, Q2, Q3, Q5, Q14.
 """
@@ -37,7 +36,7 @@ PRESENT = -1
 
 
 class PassedLull(Unavailable):
-    """A reader was slower than retention, but lost only progress: the next opening has the state (E13 retention)."""
+    """A slow reader missed only moves of the frontier, and the next opening has them (E13 retention)."""
 
 
 class HistoryOwner(Protocol):
@@ -45,7 +44,7 @@ class HistoryOwner(Protocol):
 
     @property
     def http_closing(self) -> bool:
-        """Whether readers over HTTP must end: the process stops."""
+        """Whether the process stops, so that readers over HTTP must end."""
         ...
 
     async def read(self, work: Callable[[], T]) -> T:
@@ -81,7 +80,7 @@ class HistoryFollower:
         return not self.served.published_lower and self.at >= self.served.publisher.seq
 
     async def open(self, start: StartPlace) -> SegmentState:
-        """Go to a position; returns the state there. Past a lull that is gone, that is where it ends (E13 retention).
+        """Go to a position; returns the state there. From within a lull that is gone, go to its end (E13 retention).
 
         Raises `InvalidRequest`, `EventsTruncated`, `LogError`, `Unavailable`.
         """
@@ -96,10 +95,10 @@ class HistoryFollower:
                 if self.at >= history.first:
                     raise
                 if self.served.published_seq < history.first:
-                    # Only while the process waits for its lease: what it may serve is gone, the rest it may not serve.
+                    # Only while the process waits for its lease: all events that it may serve now are gone.
                     raise Unavailable("nothing can be sent at this moment; ask again soon") from None
                 continue  # retention removed it meanwhile: look again
-            if lull is not None:  # also what was aborted where it began, of which the frontier may have passed some
+            if lull is not None:  # with the times aborted at its start: the frontier may have passed some since
                 state = replace(state, aborted=lull.since.aborted, below=lull.since.below)
             if not reachable:
                 seq = start.seq if isinstance(start, Position) else history.first
@@ -107,7 +106,10 @@ class HistoryFollower:
             return state
 
     def _locate(self, start: StartPlace) -> tuple[int, bool, Lull | None]:
-        """(seq, whether it is the requested one, the lull before it); if that is gone, the first that can be read."""
+        """Where to begin: (seq, whether no event before it was missed, the lull that ends there, if one was passed).
+
+        If the requested position is gone, this is the first retained one.
+        """
         publisher, published = self.served.publisher, self.served.published_seq
         history = publisher.history
         first, lull = min(history.first, published), history.lull

@@ -1,11 +1,11 @@
 """This process's right to its segments: registered at the catalog, renewed every second, given up at the end.
 
-Touches no sockets: each answer of the catalog becomes a call of `LeaseOwner`. While the catalog is away, streams go on.
-Only after a stall must the process have its lease confirmed before it goes on (E12 fencing).
+It touches no sockets: each answer of the catalog becomes a call of `LeaseOwner`. Streams work on while the catalog is
+away. Only after a stall must the lease be confirmed before anything is sent (E12 fencing).
 
-A superseded process leaves a mark, a file by which it keeps itself from being started again. An exit status is not
-enough: what starts processes may ignore it (a pod's containers are always started again), and to the catalog a process
-that begins is a newer owner than the one that took over.
+A superseded process leaves a mark, a file that keeps it from being started again. An exit status is not enough: Kubelet
+restarts a pod's containers whatever it is, and the catalog would take the restarted process for a newer owner than the
+one that had taken over.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ _RETRY = 0.2
 
 
 class Forgotten(Superseded):
-    """The catalog does not know this registration. It may have lost its database; perhaps no one has taken over."""
+    """The catalog does not know this registration. It may have lost its database, so perhaps no one has taken over."""
 
 
 class ReportRefused(EpochalError):
-    """The catalog does not take what this publisher reports: a bug in this program, not a lost lease."""
+    """The catalog refuses this publisher's reports: a bug in this program, not a lost lease."""
 
     code = "report_refused"
 
@@ -49,14 +49,14 @@ class LeaseOwner(Protocol):
     """Number of stalls so far. A renewal that was requested before the last stall proves nothing."""
 
     def reports(self, *, urgent: bool = False, final: bool = False) -> Mapping[str, SegmentReport]:
-        """What to report of each segment. `urgent`: only of those that asked for it since the last time.
+        """The report of each segment. `urgent`: only of segments that asked for one since the last time.
 
         `final`: this is the last report, because the process stops in order.
         """
         ...
 
     def renewed(self, renewal: Renewal) -> None:
-        """The catalog has what was reported last."""
+        """The catalog has stored the last report."""
 
     def confirmed(self, stalls: int) -> None:
         """The lease was valid at some time after stall number `stalls`."""
@@ -72,7 +72,7 @@ class LeaseOwner(Protocol):
 
 
 class PublisherLease:
-    """The calls to the catalog for one stream; `shared`: together with those of other streams of the process."""
+    """The calls to the catalog for one stream; `shared`: renewals go together with those of the process's others."""
 
     def __init__(self, settings: Settings, shared: SharedRenewals | None = None) -> None:
         self._settings = settings
@@ -95,7 +95,7 @@ class PublisherLease:
         await self._stack.aclose()
 
     async def look_up(self) -> StreamInfo:
-        """The stream; waits as long as the catalog is away. Raises `StreamNotFound`, and any other error it answers."""
+        """The stream; waits while the catalog is away. Raises `StreamNotFound` and other errors that it answers."""
         namespace, _, name = self._settings.stream.partition("/")
         async with CatalogClient(self._settings.catalog, patience=_FOR_EVER, on_unreachable=self._warn) as client:
             return await client.get(namespace, name)
@@ -103,7 +103,7 @@ class PublisherLease:
     async def acquire(
         self, stream: StreamInfo, addresses: Mapping[str, str], incarnations: Mapping[str, int]
     ) -> tuple[StreamInfo, Registration]:
-        """Register; waits as long as the catalog is away. Raises any error that it answers.
+        """Register; waits while the catalog is away. Raises any error that it answers.
 
         `incarnations`: the last one of each log on disk. Call it only with those logs locked (E12 fencing).
         """
@@ -119,7 +119,7 @@ class PublisherLease:
                 addresses=addresses,
                 incarnations=incarnations,
             )
-            # Look it up once more: the last owner is fenced now, so what is recorded of its segments no longer changes.
+            # Look it up once more: the last owner is fenced now, so the records of its segments no longer change.
             stream = await client.get(namespace, name)
         self._token = registration.token
         self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
@@ -161,7 +161,7 @@ class PublisherLease:
             if not urgent:
                 due = self._next(loop.time())
             if away:
-                await asyncio.sleep(_RETRY)  # or else each `ask_now` would be one more attempt
+                await asyncio.sleep(_RETRY)  # otherwise each `ask_now` would be one more attempt
             await self._pause(due - loop.time() if stalls == owner.stalls else _RETRY)
 
     async def _renew(self, reports: Mapping[str, SegmentReport], *, urgent: bool) -> Renewal:
@@ -228,7 +228,7 @@ class PublisherLease:
 
 
 def _meaning(error: EpochalError) -> EpochalError:
-    """What an error answer of the catalog means for the owner."""
+    """The owner's error for an error answer of the catalog."""
     if isinstance(error, StreamGone | StreamNotFound):
         return StreamGone("the stream was deleted")
     if error.code == "unknown_publisher":

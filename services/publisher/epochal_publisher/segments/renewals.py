@@ -1,9 +1,9 @@
-"""Renewals of all leases of a process, in one request.
+"""Renews all leases of a process in one request.
 
-Separate from `lease`, which knows one stream: to it a renewal is a call that is answered, and here are those of all
-streams of a process. Each lease is still judged by itself at the catalog, and gets an answer or an error of its own.
+For a `PublisherLease` a renewal is one call with one answer; here the calls of all streams of the process are joined.
+The catalog still judges each lease independently and answers each with a renewal or an error.
 
-What makes one request of many: all leases renew at the same beats, and those that ask at once share the next request.
+Requests are joined in two ways: all leases renew at the same moments, and urgent renewals share the next request.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from epochal.errors import CatalogUnavailable, EpochalError, Unavailable
 logger = logging.getLogger("epochal.publisher")
 
 MOST_BYTES = 512 * 1024
-"""Of one request, roughly; a catalog takes no more than 1 MiB."""
+"""About the most bytes of one request; a catalog takes no more than 1 MiB."""
 GATHERING = 0.005
-"""Seconds for which a regular renewal waits for others. Timers of one moment do not fire in one turn of the loop."""
+"""Seconds for which a regular renewal waits for others: timers of one moment fire in several turns of the loop."""
 MOST_AT_ONCE = 2
-"""Requests under way; what asks meanwhile shares the next one, so that a slow catalog gets larger requests, not more.
+"""Most requests under way. Later renewals share the next one, so a slow catalog gets larger requests, not more.
 
-With one alone, a request that is under way would make each urgent one wait for two answers.
+With only one, an urgent renewal would have to wait for two answers: that of the request under way, and its own.
 """
 
 
@@ -48,7 +48,7 @@ class SharedRenewals:
     async def renew(
         self, publisher: str, token: int, segments: Mapping[str, SegmentReport], *, urgent: bool
     ) -> Renewal:
-        """As `CatalogClient.renew`. One that is not `urgent` waits a moment for others."""
+        """As `CatalogClient.renew`. A renewal that is not `urgent` waits a moment for others."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Renewal] = loop.create_future()
         self._waiting.append(_Asked(RenewOne(publisher, token, dict(segments)), answered))
@@ -57,7 +57,7 @@ class SharedRenewals:
 
     @staticmethod
     def next_beat(now: float, interval: float) -> float:
-        """When a lease that is renewed every `interval` seconds is due next: the same moment for all of a process."""
+        """When a lease with this `interval` (seconds) is due next: the same moment for all leases of a process."""
         return (math.floor(now / interval) + 1) * interval
 
     async def close(self) -> None:
@@ -88,12 +88,12 @@ class SharedRenewals:
             self._send()
 
     def _take(self) -> list[_Asked]:
-        """The first ones that fit into a request, of each lease one: the catalog gets its reports in their order."""
+        """The oldest renewals that fit into a request, at most one of each lease, so that reports stay in order."""
         taken, size, later = list[_Asked](), 0, list[_Asked]()
         under_way = {publisher for sent in self._sending.values() for publisher in sent}
         for asked in self._waiting:
             if asked.answered.done():
-                continue  # its stream has stopped, and has said its last word
+                continue  # its stream has stopped and sends its last report by itself
             more = _size(asked.lease)
             full = bool(taken) and (size + more > MOST_BYTES or len(taken) == MOST_TOGETHER)
             if full or asked.lease.publisher in under_way:
@@ -130,7 +130,7 @@ class SharedRenewals:
             except Unavailable as error:
                 return [CatalogUnavailable(str(error)) for _ in leases]
             except EpochalError as error:
-                # Refused as a whole, which says nothing of any one lease: each is judged by itself.
+                # Refused as a whole, which says nothing about a single lease: send each alone.
                 logger.warning("renewals that were sent together are refused, each is sent alone: %s", error)
         return await asyncio.gather(*map(self._alone, leases))
 
@@ -142,7 +142,7 @@ class SharedRenewals:
 
 
 def _size(lease: RenewOne) -> int:
-    """About the bytes that it takes in a request."""
+    """About how many bytes it takes in a request."""
     size = 100
     for report in lease.segments.values():
         size += 400 + sum(len(writer) + 4 for writer in report.writers or ()) + sum(map(len, report.marks))

@@ -1,6 +1,6 @@
-"""One segment as this process serves it: its two machines and its channels.
+"""One segment as this process serves it: its two machines, its channels, and what was published and reported of it.
 
-Holds everything that the process keeps for one segment. The next owner of the segment makes its own.
+An instance is of one incarnation; the next owner of the segment makes its own.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from epochal_publisher.segments.store import SegmentStore
 from epochal_publisher.settings import Settings
 
 CHANNELS_FOR = 1.0
-"""Seconds for which a report of the channels is good; records of streams without storage are reported more often."""
+"""Seconds for which the list of channels is reused: streams without storage report more often than it changes."""
 
 
 @dataclass(slots=True)
@@ -39,19 +39,19 @@ class HostedSegment:
     store: SegmentStore | None
     """Its log on disk; None for a stream that is kept in memory."""
     published_lower: tuple[Time, ...]
-    """The lower frontier after everything that has been carried out: the one that may be reported (E9)."""
+    """The lower frontier after the effects that were carried out: the one that may be reported (E9)."""
     published_seq: int
-    """The last event that has been carried out, pushed or not. Readers are served up to it (E9)."""
+    """The last event whose effects were carried out. Readers are served up to it (E9)."""
     committed_view: CommittedView | None
-    """The state from which subscribers are answered while a commit is on its way to the disk; None without a disk."""
+    """The view that answers subscribers while a commit is on its way to the disk; None without a disk."""
     asks: bool = False
     """Whether it must be reported to the catalog before the next regular renewal."""
     recorded_number: int = -1
     """The last record that the catalog has answered."""
     waiting_since: float | None = None
-    """Since when appends have waited while the catalog recorded nothing; None if none waits."""
+    """Since when appends have waited without any record by the catalog; None if none waits."""
     listeners: set[asyncio.Event] = field(default_factory=set)
-    """Set when `published_seq` moves, and at the end."""
+    """Events that are set when `published_seq` moves, and at the end."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
     _frontier: object = None
     _channels: Sequence[ReportedChannel] = ()
@@ -69,7 +69,7 @@ class HostedSegment:
         view_memory: ViewMemory,
         now: float,
     ) -> "HostedSegment":
-        """Begin an incarnation where the log on disk ends, or where the catalog says the last one ended (E11 horizon).
+        """Begin an incarnation where the log on disk ends, or where the catalog's record ends (E11 horizon).
 
         `sessions`: the newest session of each writer that had more than one. With a log, `store.commit` must be
         written first. Raises `LogError`.
@@ -99,7 +99,7 @@ class HostedSegment:
         )  # fmt: skip
         if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
-        # Tokens are new ones in each incarnation: no old event can be taken for a new one.
+        # Each incarnation has new tokens, so that no old event can be taken for a new one.
         at = publisher.seq if store is None else store.log.durable
         channels = Channels(lambda: secrets.token_bytes(8), most=settings.max_channels, last=at)
         view = None if store is None else CommittedView(publisher, store.log.durable)
@@ -131,7 +131,7 @@ class HostedSegment:
         self.publisher.recorded(number, now)
 
     def carried_out(self, effects: Sequence[Effect]) -> None:
-        """`effects` are about to be carried out; the last event or heartbeat among them says up to which event."""
+        """`effects` are about to be carried out; the last event or heartbeat among them gives `published_seq`."""
         for effect in reversed(effects):
             if type(effect) is Push:
                 moved, self.published_seq = effect.message.seq > self.published_seq, effect.message.seq
@@ -142,12 +142,12 @@ class HostedSegment:
                 return
 
     def wake(self) -> None:
-        """Have all listeners look again."""
+        """Wake all listeners."""
         for listener in self.listeners:
             listener.set()
 
     def reported_channels(self, now: float, most: int) -> Sequence[ReportedChannel]:
-        """The channels with subscribers, at most so many, first those that carry most; a second old at most."""
+        """At most `most` channels with subscribers, those that carry most first; the list is at most a second old."""
         if now - self._channels_at >= CHANNELS_FOR:
             self._channels_at, self._channels = now, self._report_channels(most)
         return self._channels
@@ -169,7 +169,7 @@ class HostedSegment:
         return sorted(found, key=lambda each: (-each.share, -each.subscribers, each.filter))[:most]
 
     def report(self, now: float, *, final: bool = False, most_channels: int = MAX_CHANNELS) -> SegmentReport:
-        """What a renewal reports to the catalog, `most_channels` of its channels at most.
+        """The report for the catalog in a renewal, with at most `most_channels` channels.
 
         `final`: the last report of a publisher that stops in order.
         """

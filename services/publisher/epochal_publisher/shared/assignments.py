@@ -2,9 +2,8 @@
 
 `{"serve": {"publisher": ID, "stream": "namespace/name", "uid": UID, "segments": ["0"], "http_port": 0}}` (0 is any free
 port) and `{"stop": ID, "uid": UID}` come in on standard input; its end stops everything. `{"publisher": ID, "uid": UID,
-"state": "ready" | "failed" | "stopped", "reason": TEXT}` goes out on standard output. The uid says which stream is
-meant: another one may have its name, and its publisher's id, by now. Separate from the process so that both directions
-can be read in one place; `epochal.local.shared` sends the orders.
+"state": "ready" | "failed" | "stopped", "reason": TEXT}` goes out on standard output. The uid identifies the stream:
+another one may have its name, and its publisher's id, by now. `epochal.local.shared` sends the orders.
 """
 
 import json

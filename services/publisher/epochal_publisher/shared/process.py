@@ -1,6 +1,6 @@
-"""A process that serves many streams, by orders on standard input.
+"""A process that serves many streams, as orders on standard input say.
 
-Local mode starts it. On a cluster each pod serves the segments of one stream, by `serve`.
+Local mode starts it. On a cluster each pod serves the segments of one stream, with the command `serve`.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def _obey(streams: SharedStreams, line: bytes) -> None:
 
 
 def _say(publisher: str, uid: str, state: State, reason: str) -> None:
-    with suppress(OSError):  # no reader any more: standard input ends too
+    with suppress(OSError):  # nothing reads any more, so standard input ends too
         print(said(publisher, uid, state, reason), flush=True)
 
 

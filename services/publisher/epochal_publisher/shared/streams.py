@@ -1,7 +1,6 @@
 """The streams that one process serves: each is started in turn, kept running and stopped independently.
 
-A stream that fails is started again after a growing pause; no other stream notices. Separate from `serving`, which
-runs one stream once.
+A stream that fails is started again after a growing pause; no other stream notices. `serving` runs one stream once.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ class Pace:
 
     starts: int = 4
     start_turn: float = 10.0
-    """A stream that takes longer to start, because of a long log or a missing catalog, gives its turn to another."""
+    """A stream that takes longer to start, because of a long log or a missing catalog, no longer delays others."""
     stops: int = 16
     restart_first: float = 0.1
     restart_last: float = 15.0
@@ -69,7 +68,7 @@ class SharedStreams:
         self._closing = False
 
     def serve(self, asked: Serve) -> None:
-        """Start a publisher. If it runs already for the same stream, it goes on.
+        """Start a publisher. If it already runs for the same stream, nothing happens.
 
         A publisher with this id for an earlier stream is stopped first. After `close` nothing starts.
         """
@@ -129,7 +128,7 @@ class SharedStreams:
             self._say(asked.publisher, asked.uid, "stopped", "")
 
     async def _once(self, asked: Serve, stop: asyncio.Event) -> tuple[float | None, str | None]:
-        """Serve once. Returns since when clients were served (None: never), and why it ended (None: stream deleted)."""
+        """Serve once. Returns when clients were first served (None: never), and why it ended (None: stream deleted)."""
         since: float | None = None
         turn = await self._starts.take()
         if stop.is_set():

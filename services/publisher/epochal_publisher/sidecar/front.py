@@ -1,7 +1,7 @@
 """The sidecar's sockets: writers on one side, publishers on the other, frames passed between them unchanged.
 
-Separate from `lanes`, which decides which writer uses which connection. This module only moves bytes, and traces that:
-frames are not decoded; the writer names its trace when it opens the connection.
+`lanes` decides which writer uses which connection. This module only moves bytes, without decoding frames, and traces
+that: a writer names its trace when it opens the connection.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("epochal.sidecar")
 
 PUBLISHER_QUEUE = 8
-"""Messages of up to 240 KiB that wait in the library for one publisher. Further ones wait in `Front`."""
+"""How many messages, of up to 240 KiB, wait in the library for one publisher. Further ones wait in `Front`."""
 MAX_SOCKETS = 8192
 
 Control = Callable[[bytes, m.Message], None]
@@ -49,7 +49,7 @@ class Front:
         self._waiting: dict[int, deque[list[Any]]] = {}
         self._discarded = BlockedPeers(1024, 60.0)
         self._cut = BlockedPeers(4096, 60.0)
-        """Writers that were disconnected from their publisher and may not know it yet: what they send is dropped."""
+        """Writers that were disconnected from their publisher and may not know it yet; their messages are dropped."""
         self.forwards = Forwards.start()
         self.refused = 0
         """Messages that broke the protocol."""
@@ -195,7 +195,7 @@ class Front:
             self.forwards.ends(peer, code)
 
     def _flush(self, number: int) -> None:
-        """Send what waits for a publisher, as much as it takes."""
+        """Send the messages that wait for a publisher, as many as it takes."""
         waiting = self._waiting.get(number)
         if waiting is None:
             return
@@ -237,7 +237,7 @@ class Front:
 
 
 class Forwards:
-    """The spans `forward STREAM`: one for each connection of a writer whose trace is sampled, from opening to end."""
+    """The spans `forward STREAM`: one for each connection of a writer with a sampled trace, from opening to end."""
 
     def __init__(self, tracer: "Tracer") -> None:
         self._tracer = tracer
@@ -262,7 +262,7 @@ class Forwards:
         )  # fmt: skip
 
     def waits(self, peer: bytes | None, held: int) -> None:
-        """The publisher does not take what the writer sends. Called once each time that the writer begins to wait."""
+        """The publisher does not take the writer's messages. Called once each time that the writer begins to wait."""
         span = None if peer is None else self._spans.get(peer)
         if span is not None:
             span.add_event("waiting for credit", {names.HELD: held})

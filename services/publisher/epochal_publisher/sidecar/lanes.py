@@ -1,4 +1,4 @@
-"""Which writer uses which connection to a publisher: the sidecar's decisions, without any I/O.
+"""Decides, without any I/O, which writer uses which connection from the sidecar to a publisher.
 
 A publisher knows a session by its connection and segment, so a connection serves one writer at a time. If a writer has
 left with all its answers (`Free`), its connection is kept warm for the next writer to the same publisher. Any other
@@ -17,7 +17,7 @@ from epochal.errors import EpochalError, LimitExceeded, NoPublisher, SidecarUnav
 from epochal.protocol import messages as m
 
 MOST_ADDRESSES = 4096
-"""Publishers' addresses that are remembered; the one that the catalog named longest ago is forgotten first."""
+"""How many addresses of publishers are remembered; the one that the catalog named longest ago is forgotten first."""
 
 Peer: TypeAlias = bytes
 """A writer's connection: its routing id at the sidecar."""
@@ -31,7 +31,7 @@ class Connect(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close connection `number`; what waits for it is dropped."""
+    """Close connection `number`; messages that wait for it are dropped."""
 
     number: int
 
@@ -53,7 +53,7 @@ class Limits:
     held: int = 64 * 2**20
     """Bytes that publishers have not taken yet, of all writers. Above this, writers are not read."""
     held_each: int = 32 * 2**20
-    """The same for one writer at one segment. Its window is 8 MiB, so only a writer that ignores it gets here."""
+    """The same for one writer at one segment. Its window is 8 MiB, so only a writer that ignores it gets this far."""
     lanes: int = 1024
     """Connections of writers at once."""
     silence: float = 120.0
@@ -83,7 +83,7 @@ class Warm(NamedTuple):
 
 
 class Lanes:
-    """Decides about connections; `take` returns what must be done, in order."""
+    """Assigns connections to writers; `take` returns the effects to carry out, in order."""
 
     def __init__(self, instance: str, limits: Limits) -> None:
         self._instance = instance
@@ -104,7 +104,7 @@ class Lanes:
         """Whether no new writer is taken."""
 
     def take(self) -> list[Effect]:
-        """What must be done now."""
+        """The effects to carry out now."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -120,7 +120,7 @@ class Lanes:
 
     @property
     def full(self) -> bool:
-        """Whether writers may not be read until publishers have taken half of what may be held."""
+        """Whether reading from writers is stopped, until the held bytes have fallen to half of the limit."""
         return self._full
 
     def know(self, addresses: Iterable[str]) -> None:
@@ -141,7 +141,7 @@ class Lanes:
             return
         waiting = self._warm.get(request.address)
         if waiting:
-            number = waiting.pop().connection  # the one that was used last
+            number = waiting.pop().connection  # the most recently used one
             if not waiting:
                 del self._warm[request.address]
         else:

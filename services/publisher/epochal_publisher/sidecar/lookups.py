@@ -1,8 +1,8 @@
 """Look-ups at the catalog for writers: one answer serves all writers that ask at about the same time.
 
-A look-up is remembered for `remember` seconds. Two things in it can change. If a publisher has moved, a writer finds
-out by itself (E48). If the stream was deleted and created again, the uid in the answer for its session shows it.
-Sessions are never remembered like this (see `sessions`), because each fences the one before (E6 sessions).
+An answer is remembered for `remember` seconds. It can become wrong in two ways. If a publisher has moved, the writer
+notices that itself (E48). If the stream was deleted and created again, the uid in the answer for its session differs.
+Sessions are never remembered (see `sessions`), because each one fences the one before (E6 sessions).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from epochal.resources.names import parse_stream_name
 from epochal_publisher.sidecar.sessions import Sessions
 
 PATIENCE = 10.0
-"""Seconds for which a catalog that is away is tried again; after that, the writer asks again."""
+"""Seconds for which an unreachable catalog is tried again; after that, the writer must ask again."""
 TRY = 10.0
 MAX_WAIT = 20.0
 """Seconds of one look-up at the catalog; a longer wait takes several look-ups."""

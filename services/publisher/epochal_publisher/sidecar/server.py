@@ -1,4 +1,4 @@
-"""A sidecar from start to stop: its settings, its sockets, its HTTP side, its locks, its shutdown.
+"""A sidecar from start to stop: settings, sockets, HTTP, locks, shutdown.
 
 Only this module connects the parts; none of them knows the others.
 """
@@ -50,7 +50,7 @@ class SidecarSettings(ServiceSettings):
     http_port: int = Field(default=8705, ge=0, le=65535)
     """Port of health and metrics; 0 takes a free one."""
     held_bytes: int = Field(default=64 * 2**20, ge=2**20)
-    """What publishers have not taken yet, in all. Above this, nothing is read, so that the writers' windows fill."""
+    """Most bytes that publishers have not taken yet. Above this, writers are not read, so that their windows fill."""
     max_lanes: int = Field(default=1024, ge=1)
     """Writers' connections at once; a writer has one for each segment."""
     silence: float = Field(default=120.0, gt=0.0)
@@ -125,7 +125,7 @@ class SidecarProcess:
                 deadline = loop.time() + self._settings.drain_timeout
                 self.lanes.drain()
                 self.front.tick()
-                logger.info("stopping; %d connections of writers still stand", self.lanes.count)
+                logger.info("stopping; %d connections of writers are still open", self.lanes.count)
 
     async def close(self) -> None:
         """Close everything."""
@@ -222,7 +222,7 @@ async def serve(settings: SidecarSettings, stop: asyncio.Event) -> int:
                     f"{path} cannot be made: {error.strerror}; its directory must be there and belong to this user's "
                     "group (in a pod: an emptyDir and securityContext.fsGroup)"
                 ) from None
-            path.unlink(missing_ok=True)  # a stale one: this process has the lock
+            path.unlink(missing_ok=True)  # left by an earlier process, because this one has the lock
         sidecar = SidecarProcess(settings)
         try:
             async with _http(settings, sidecar) as port:

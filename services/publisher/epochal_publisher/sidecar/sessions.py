@@ -1,10 +1,9 @@
 """Session numbers of writers, from the catalog; for a writer id that comes often, the next number is fetched ahead.
 
-Separate from look-ups, which may be remembered: a number is for one writer, and fences the sessions before it
-(E6 sessions). The catalog syncs each number to its disk, and a Spark task would wait for that when it opens. So when a
-session has left every segment, the next number is requested while no writer waits, if the sessions before it were this
-sidecar's too. The catalog gives it only if the session that left is still the newest, so that it never fences an open
-session.
+A number is for one writer, and fences the sessions before it (E6 sessions). The catalog syncs each number to its disk,
+and a Spark task would wait for that when it opens. So when a session has left every segment, and the session before it
+came through this sidecar too, the next number is requested at once, while no writer waits for it. The catalog gives it
+only if the session that left is still the newest, so that it never fences an open session.
 """
 
 import asyncio
@@ -69,7 +68,7 @@ class Sessions:
             session = task.result() if task.done() and not task.cancelled() else None
             if session is not None and monotonic() - known.requested < AHEAD:
                 self.ahead, known.given = self.ahead + 1, monotonic()
-                self._writers[path, writer] = self._writers.pop((path, writer), known)  # the one that opened last
+                self._writers[path, writer] = self._writers.pop((path, writer), known)  # to the end: it opened last
                 return {**session, "ahead": True}
             task.cancel()
         return await self.fresh(path, writer)

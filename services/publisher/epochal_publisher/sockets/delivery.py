@@ -1,6 +1,6 @@
-"""Carries out what a segment's machines have for subscribers: pushes, snapshots, answers.
+"""Carries out the effects of a segment's machines that go to subscribers: pushes, snapshots, answers.
 
-The same in a publisher and in a relay.
+Publishers and relays use the same code.
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger("epochal.publisher")
 
 
 class Delivery:
-    """To the subscribers on these two sockets."""
+    """Delivers to the subscribers on these two sockets."""
 
     def __init__(self, events: Events, requests: Router, counters: ProcessCounters) -> None:
         self._events = events
@@ -26,7 +26,7 @@ class Delivery:
         self._counters = counters
 
     def carry_out(self, served: ServedSegment, effects: Iterable[PublisherEffect]) -> list[PublisherEffect]:
-        """Carry out what is for subscribers, in order; returns the other effects."""
+        """Carry out the effects for subscribers, in order; returns the other effects."""
         push, counters = served.channels.push, served.counters
         others: list[PublisherEffect] = []
         unsent = 0
@@ -49,14 +49,14 @@ class Delivery:
         return others
 
     def flush(self, served: ServedSegment) -> None:
-        """Send what is gathered for any channel."""
+        """Send everything gathered for any channel."""
         pushed = served.channels.flush()
         if pushed:
             served.counters.pushed_messages += len(pushed)
             served.counters.pushed_bytes += self._events.send(pushed)
 
     def _send_private(self, served: ServedSegment, effect: Private) -> None:
-        # The snapshot covers every event before it. Sent after it, they would be counted twice (S9).
+        # The snapshot covers every event before it. If they were sent after it, they would count twice (S9).
         self.flush(served)
         try:
             message = served.channels.left(effect.message, effect.replaced)

@@ -1,7 +1,7 @@
 """The `events` socket: live push to all subscribers, and notice of joins and leaves.
 
-An XPUB, unlike the ROUTERs: it receives only subscriptions. If the queue of a subscriber is full, messages for that
-subscriber alone are dropped. The queue is bounded in bytes, although the library counts messages.
+It is an XPUB and receives only subscriptions. If the queue of a subscriber is full, messages for that subscriber alone
+are dropped. The queue is bounded in bytes, although the library counts messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from epochal_publisher.sockets.peer_limits import SocketTimeouts
 from epochal_publisher.sockets.served import ServedSegment
 
 MAX_SUBSCRIPTION = 512
-"""Bytes of the largest message that a subscriber may send: what a handshake needs.
+"""Bytes of the largest message that a subscriber may send: a handshake needs this much.
 
 A subscription is 18 bytes here, and each byte of one costs 50 to 65 in the library's tables.
 """
@@ -25,19 +25,18 @@ _MESSAGE_OVERHEAD = 128
 """Bytes that the library holds for one queued message besides its content, roughly."""
 _SLOTS = 2048
 _LEAST_SLOT, _MOST_SLOT = 4 * 1024, 64 * 1024
-"""Bytes for which one place in a queue counts.
+"""Least and most bytes that one place in a queue stands for.
 
-A larger message is followed by empty ones, as many as it needs places, which take these places in the queues here and
-at the subscriber: the library counts only messages. Its high-water mark must never be lowered later. A subscriber that
-has read everything, but whose last reads were not reported back yet, would then count as full and get nothing ever
-again.
+The library counts messages, not bytes. So a message that needs several places is followed by empty messages, which take
+the other places in the queues here and at the subscriber. The high-water mark must never be lowered later: a subscriber
+that has read everything, but whose last reads were not reported back yet, would then count as full for ever.
 """
 
 
 class Events:
-    """An XPUB; `segments` by id. Subscribers can connect once it listens (`listen`).
+    """The XPUB; `segments` by id. Subscribers can connect after `listen`.
 
-    `unknown` answers a subscription id that is joined without a hello.
+    `unknown` is called for a subscription id that joins without a hello.
     """
 
     def __init__(
@@ -62,9 +61,9 @@ class Events:
         patience.apply(self.socket.zmq)
 
     def listen(self, address: str, buffer_bytes: int) -> None:
-        """Bind; about `buffer_bytes`, and one message, are held for a stalled subscriber. Raises `zmq.ZMQError`."""
+        """Bind; for a stalled subscriber about `buffer_bytes` and one message are held. Raises `zmq.ZMQError`."""
         self._slot = min(max(buffer_bytes // _SLOTS, _LEAST_SLOT), _MOST_SLOT)
-        # The library takes the mark of a subscriber's queue from what the socket had when it was bound.
+        # The library takes the mark for subscribers' queues from the socket when it is bound.
         self.socket.zmq.sndhwm = max(1, buffer_bytes // (self._slot + _MESSAGE_OVERHEAD))  # 0 would mean no bound
         self.socket.zmq.bind(address)
 
@@ -105,7 +104,7 @@ class Events:
         if any(nonce in served.server.subscriptions for served in every):
             self._counters.refused(
                 "events", RemoteProtocolError.code
-            )  # of somebody else, see `SegmentServer.subscribed`
+            )  # another client's, see `SegmentServer.subscribed`
             return
         joined = next((served for served in every if served.server.expects(nonce)), None)
         if joined is None:  # it had no hello here, so it is no join
@@ -118,7 +117,7 @@ class Events:
 
 
 def _is_shorter(notice: bytes) -> bool:
-    """Whether it subscribes to more than one channel or subscription (F11)."""
+    """Whether the prefix is so short that it covers more than one channel or subscription (F11)."""
     prefix = notice[1:]
     longest = NONCE_PREFIX if prefix[:1] == b"P" else CHANNEL_PREFIX
     return notice[:1] == b"\x01" and prefix[:1] in (b"", b"C", b"P") and len(prefix) < longest

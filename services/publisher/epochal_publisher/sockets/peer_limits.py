@@ -1,6 +1,6 @@
-"""How long the library waits for a peer before it disconnects it, and which peers are not read any more.
+"""Time-outs after which the library disconnects a peer, and the peers whose messages are ignored.
 
-All three sockets use these values. With the library's own defaults, a silent connection would stay open for ever.
+All three sockets use them. With the library's own defaults, a silent connection would stay open for ever.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import zmq
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted, if the system allows so many.
+"""Connections that may wait to be accepted, if the system allows that many.
 
-With the library's default of 100, a burst of connections made every client that connected meanwhile wait for seconds,
-until its kernel tried again.
+With the library's default of 100, every client that connected during a burst had to wait for seconds, until its kernel
+tried again.
 """
 
 
@@ -27,15 +27,15 @@ class SocketTimeouts:
     """How long a peer may leave them unanswered."""
 
     def apply(self, socket: "zmq.Socket[bytes]") -> None:
-        """Set the options of a socket, before it is bound: what is bound already does not change."""
+        """Set the options of a socket before it is bound; they have no effect on an address that is already bound."""
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
-        # No handler is asked. But versions 1 and 2 of ZMTP, which have none, are refused: while a socket closes, an
-        # opening of theirs would abort the process.
+        # Nothing answers for this domain. But with it, peers of ZMTP 1 and 2 are refused: they cannot authenticate, and
+        # one that connects while a socket closes would abort the process.
         socket.setsockopt(zmq.ZAP_DOMAIN, b"epochal")
         socket.setsockopt(zmq.HANDSHAKE_IVL, int(self.handshake * 1000))
         socket.setsockopt(zmq.HEARTBEAT_IVL, int(self.heartbeat * 1000))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self.heartbeat_timeout * 1000))
-        # Or else the kernel would hold megabytes for a disconnected peer, for minutes after its connection.
+        # Otherwise the kernel would hold megabytes for a disconnected peer, for minutes after its connection.
         socket.setsockopt(zmq.TCP_MAXRT, int(self.heartbeat_timeout * 1000))
 
 

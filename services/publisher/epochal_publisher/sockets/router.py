@@ -1,7 +1,7 @@
 """The sockets `ingest` and `requests`: ROUTERs that read protocol messages and survive anything else that arrives.
 
-They differ only in what their messages mean and in their limits. A message that breaks the protocol is answered once,
-with `Refused`, and nothing more is read from that peer.
+They differ only in their messages and their limits. A message that breaks the protocol is answered once, with
+`Refused`, and nothing more is read from that peer.
 """
 
 import logging
@@ -75,12 +75,12 @@ class Router:
             self.send_frames(peer, packed)
 
     def send_frames(self, peer: bytes, messages: Iterable[Frames]) -> None:
-        """Send messages that are packed already."""
+        """Send messages that are already packed."""
         try:
             for frames in messages:
                 self.socket.send([peer, *frames])
         except zmq.ZMQError:
-            # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again: a ROUTER cannot close it.
+            # EHOSTUNREACH: it left. EAGAIN: it does not read. A ROUTER cannot close it, so the peer must ask again.
             self._counters.dropped_answers += 1
 
     def refuse(self, peer: bytes, error: EpochalError, answer: m.Message | None = None) -> None:
@@ -113,7 +113,7 @@ class Router:
 class Requests:
     """Handler of the `requests` socket: each message from a subscriber goes to its segment's machine; `segments` by id.
 
-    The answer to a join does not come back here but on `events`. The two sockets share only the machines.
+    A join ends with its snapshot on `events`, not with an answer here; the two sockets share only the machines.
     """
 
     SEND_QUEUE = 256
@@ -140,7 +140,7 @@ class Requests:
                     asked = 0 if isinstance(message, m.Filter) else message.request
                     self.router.send(peer, (m.Refused(asked, NoPublisher.code, detail),))
             case m.Credit():
-                for served in self._segments.values():  # it names a request, which only one segment knows
+                for served in self._segments.values():  # it names a request that only one segment knows
                     served.server.receive(peer, message, now)
             case _:
                 raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")
@@ -149,7 +149,7 @@ class Requests:
 class Ingest:
     """Handler of the `ingest` socket: each message from a writer goes to its segment's machine; `segments` by id.
 
-    Nearly all of a publisher's work comes through here, one call a message. While `draining`, it takes nothing more.
+    Nearly all of a publisher's work comes through here, one call per message. While `draining`, it takes nothing more.
     """
 
     SEND_QUEUE = 4096

@@ -1,6 +1,6 @@
-"""What the sockets need of a segment: its machines, the channels of its subscribers, and where to count.
+"""The parts of a segment that the sockets use: its machines, the channels of its subscribers, its counters.
 
-With these the sockets know neither the publisher's segments nor the relay's, which both use them.
+Through these protocols, publishers and relays share the sockets.
 """
 
 from typing import Protocol

@@ -71,7 +71,7 @@ def _prefixes(request: web.Request, name: str) -> list[bytes]:
 
 def _check_sizes(field: str, text: str, wanted: list[bytes], rejected: list[bytes]) -> None:
     if len(text) > MOST_ID:
-        hint = "a cursor of more bytes is given to nobody"
+        hint = "no relay gives out a longer cursor"
         raise RequestTooLarge("the cursor is too long", [Problem(field, f"has more than {MOST_ID} bytes", hint)])
     if sum(map(len, wanted)) + sum(map(len, rejected)) > MAX_TOPICS:
         larger = max(("topic", wanted), ("reject", rejected), key=lambda given: sum(map(len, given[1])))[0]
