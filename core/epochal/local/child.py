@@ -1,9 +1,9 @@
 """One service process that cannot outlive this one, and its log, which cannot fill the disk.
 
-A child is started, becomes ready, ends. Its standard input is a pipe, to which nothing is written but orders to who
-takes some. The services exit when that pipe closes, and the kernel closes it even if this process is killed. What it
-prints goes to at most two log
-files, the current one and its predecessor, each of a limited size.
+A child is started, becomes ready, ends. Its standard input is a pipe, through which a shared publisher process gets its
+orders; nothing is written to the others. The services exit when that pipe closes, and the kernel closes it even if this
+process is killed. The output goes to at most two log files, the current one and its predecessor, each of a limited
+size.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from epochal.errors import ConfigError, TimedOut, Unavailable
 
 
 class BoundedLog:
-    """Appends to `path`; at `limit` bytes the file becomes `path`.1 (replacing the last) and a new one begins."""
+    """Appends to `path`; at `limit` bytes the file is renamed to `path`.1, replacing that, and a new one begins."""
 
     def __init__(self, path: Path, limit: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +57,9 @@ def tail(path: Path, lines: int = 5) -> str:
 
 READY = b"ready "
 MAX_LINE = 4096
-"""Bytes that are kept of a line that has not ended yet."""
+"""Most bytes kept of a line that has not ended yet."""
 KILL_WAIT = 5.0
-"""Seconds that a killed process may take to end before we raise; longer means that the kernel cannot kill it now."""
+"""Seconds that a killed process may take to end before this raises: after that, the kernel cannot kill it now."""
 
 
 def console_script(name: str) -> str:
@@ -87,7 +87,7 @@ class Child:
     async def start(
         cls, command: Sequence[str], log: Path, log_bytes: int, on_line: Callable[[bytes], None] | None = None
     ) -> "Child":
-        """Start `command`; what it prints goes to the file `log`, at most twice `log_bytes` of it.
+        """Start `command`; its output goes to the file `log`, at most twice `log_bytes` of it.
 
         `on_line` is called with each line after the ready line, too.
         """
@@ -106,7 +106,7 @@ class Child:
         return self._process.pid
 
     async def ready(self, timeout: float) -> str:
-        """What follows `ready ` on its first such line; raises `TimedOut`, or `Unavailable` if it ends before."""
+        """The text after `ready ` on its ready line; raises `TimedOut`, or `Unavailable` if it ends before."""
         try:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(self._ready)
@@ -114,12 +114,12 @@ class Child:
             raise TimedOut(f"process {self.pid} was not ready within {timeout:g} s") from None
 
     def send(self, line: bytes) -> None:
-        """Write one line to its standard input; lost where it has ended."""
+        """Write one line to its standard input; lost if it has ended."""
         if self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(line + b"\n")
 
     def progress(self) -> float:
-        """What rises while it gets somewhere: seconds of processor time, and the bytes that it has printed."""
+        """A number that rises while it makes progress: seconds of processor time plus bytes printed."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
             used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -128,13 +128,13 @@ class Child:
         return used + self._printed
 
     async def ended(self) -> int:
-        """Wait for its end; the exit status, negative for a signal."""
+        """Wait for its end; returns the exit status, negative for a signal."""
         status = await self._process.wait()
         await asyncio.wait([self._output], timeout=1.0)  # a grandchild may hold the pipe open
         return status
 
     async def stop(self, patience: float) -> int:
-        """SIGTERM, and SIGKILL when it has not ended after `patience` seconds; the exit status."""
+        """Send SIGTERM, and SIGKILL if it has not ended after `patience` seconds; returns the exit status."""
         self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience):
@@ -149,7 +149,7 @@ class Child:
         return status
 
     def kill(self) -> None:
-        """SIGKILL, without waiting."""
+        """Send SIGKILL, without waiting."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -1,7 +1,7 @@
 """Local mode: a catalog, publishers and relays as processes on this machine, as the declared streams require.
 
 `resources.plan` decides what should run. This module reads the declared streams, carries out the plan, and at the end
-stops everything in order, the catalog last. It talks to the services only as any client does.
+stops everything in order, the catalog last. It uses the services like any other client.
 """
 
 import asyncio
@@ -45,14 +45,14 @@ logger = logging.getLogger("epochal.local")
 HOST = "127.0.0.1"
 """Local mode serves this machine only, because it has no keys and no accounts."""
 MOST_PAUSE = 2.0
-"""Seconds between two looks at the streams, however long one takes."""
+"""Most seconds between two looks at the streams, however long one takes."""
 
 
 class LocalMode:
     """A running local mode while entered; `url` is its catalog.
 
-    `data`: where everything is kept; None is a temporary directory, removed at the end. `port`: the catalog's; 0 is any
-    free one. `tell` is called with lines that say how far the start of many streams is, and where relays are.
+    `data`: the directory of all files; None is a temporary one, removed at the end. `port`: the catalog's; 0 is any
+    free one. `tell` is called with lines for the user: how far the start of many streams is, and where relays listen.
     Raises `ConfigError` when the directory or the port is in use, `Unavailable` when the catalog does not start.
     """
 
@@ -118,7 +118,7 @@ class LocalMode:
 
     @property
     def served(self) -> tuple[int, int]:
-        """How many streams are served by all of their publishers now, and how many are declared."""
+        """How many streams have all of their publishers ready now, and how many are declared."""
         waiting = {planned.uid for planned, service in self._publishers.values() if not service.ready}
         there = {planned.uid for planned, _ in self._publishers.values()}
         wanted = {stream.uid for stream in self._desired.values() if stream.segments}
@@ -129,7 +129,7 @@ class LocalMode:
         return {key: service for key, (_, service) in (*self._publishers.items(), *self._relays.items())}
 
     async def wait(self) -> None:
-        """Wait for ever. If reconciling ends by an error, which is a bug, that is raised."""
+        """Wait for ever. Raises the error if reconciling ends by one, which is a bug."""
         assert self._loop_task is not None
         await self._loop_task
 
@@ -177,7 +177,7 @@ class LocalMode:
             raise Unavailable(f"the catalog does not start; the end of {catalog.log}:\n{tail(catalog.log)}")
 
     async def _await_services(self) -> None:
-        """Wait for what serves the streams that were declared before, as long as ever more of them are served."""
+        """Wait until the streams declared earlier are served, or until their number stops rising."""
         assert self._loop_task is not None
         loop = asyncio.get_running_loop()
         seen, deadline = -1, loop.time() + self.settings.start_timeout
@@ -200,12 +200,12 @@ class LocalMode:
             except EpochalError as error:  # publishers go on while there is no catalog
                 logger.debug("the streams cannot be read: %s", error)
             self._progress.look(*self.served, loop.time())
-            # Of many streams that change all the time, each look takes a while: at most a tenth of the time.
-            # Never for long: a look at a catalog that hangs takes its whole time-out, and says nothing of the next one.
+            # With many streams that change all the time each look is slow, so it may take a tenth of the time at most.
+            # But the pause is bounded: one slow look, such as at a catalog that hangs, says nothing about the next one.
             await asyncio.sleep(max(self.settings.poll_interval, min(9 * (loop.time() - began), MOST_PAUSE)))
 
     async def _look(self, client: CatalogClient) -> None:
-        """Read the streams, if anything in the catalog has changed, and carry out what follows."""
+        """Read the streams if anything in the catalog has changed, and carry out the new plan."""
         head = await client.head()
         if head == self._seen and not self._stopping:
             return
@@ -213,7 +213,7 @@ class LocalMode:
         self._reconcile(listing.streams)
         self._reconciled.set()
         await self._collect(listing)
-        # What still stops holds up the removal of logs; the next look tries again.
+        # Logs are not removed while a publisher is still stopping; the next look tries again.
         self._seen = None if self._stopping else (listing.identity, listing.revision)
 
     def _reconcile(self, streams: Sequence[StreamInfo]) -> None:
@@ -254,13 +254,13 @@ class LocalMode:
 
     def _dedicated(self, publisher: PlannedPublisher) -> Service:
         log = self.data / "logs" / "publishers" / f"{publisher.id}.log"
-        # It reads the logs of its segments before it is ready, on one core: in turn, as far as time goes.
+        # It reads the logs of its segments before it is ready, one after the other on one core: more time for each.
         settings = replace(self.settings, start_timeout=self.settings.start_timeout * len(publisher.segments))
         name, command = f"publisher {publisher.id}", lambda: self._publisher_command(publisher)
         return Service(name, command, log, settings, turns=self._turns)
 
     def _process_of(self, publisher: PlannedPublisher) -> SharedProcess:
-        """The process that this publisher shares; started when it is the first one in it."""
+        """The process for this publisher; started for the first publisher in it."""
         number = self._placed[publisher.id]
         process = self._shared.get(number)
         if process is None:
@@ -296,7 +296,7 @@ class LocalMode:
         for key, service in self._services.items():
             if isinstance(service, Service):
                 self._stop(key)
-        # The streams that share a process stop with it, in order.
+        # The streams in a shared process stop with it, in order.
         await asyncio.gather(*self._stopping.values(), *(process.stop() for process in self._shared.values()))
 
 
@@ -305,10 +305,10 @@ def _key(stream: StreamInfo) -> tuple[str, int]:
 
 
 def _desired(stream: StreamInfo) -> DesiredStream:
-    """What the planner needs of a stream.
+    """A stream as the planner takes it.
 
-    Where `publishers.segmentsPerPod` is not given, one publisher has all segments: a process takes some 45 MiB, half a
-    second of a core to start, and a further segment next to nothing.
+    Without `publishers.segmentsPerPod`, one publisher has all segments: a process takes some 45 MiB and half a second
+    of a core to start, a further segment next to nothing.
     The generation is left at 1: a restart could lose history that is in memory, so a publisher is not restarted for a
     changed setting; it takes effect when the publisher next starts.
     """
@@ -324,16 +324,16 @@ def _desired(stream: StreamInfo) -> DesiredStream:
 
 
 def _port(http: int) -> list[str]:
-    """The option of a process that is to have this HTTP port; by itself it takes a free one."""
+    """The option that gives a process this HTTP port; none for 0, because it takes a free port by default."""
     return ["--http-port", str(http)] if http else []
 
 
 def _check_packages() -> None:
-    """Raise `ConfigError` if what the services need is not installed: the client alone comes with less."""
+    """Raise `ConfigError` if packages that the services need are not installed: the client alone needs fewer."""
     missing: list[str] = []
     try:
         requirements = metadata.requires("epochal") or ()
-    except metadata.PackageNotFoundError:  # a copy that was not installed says not what it needs
+    except metadata.PackageNotFoundError:  # run from a copy without metadata, which would list the requirements
         return
     for requirement in requirements:
         package = re.match(r"[A-Za-z0-9._-]+", requirement)
@@ -367,7 +367,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 class DirectoryLock:
-    """Only one local mode at a time uses a data directory: holds `directory`/lock while entered.
+    """Lets only one local mode at a time use a data directory: holds `directory`/lock while entered.
 
     It must be entered before the first process starts, and left after the last one has ended. Raises `ConfigError`
     naming the holder's process when it is taken.

@@ -1,15 +1,15 @@
-"""How far the start of many streams is, said so that one sees that something happens, and not too often."""
+"""Reports how far the start of many streams is, often enough to show progress, and not more than once a second."""
 
 from collections.abc import Callable
 
 QUIET = 1.0
-"""Seconds for which streams may be on their way before anything is said: one stream alone is quicker."""
+"""Seconds for which streams may be starting before anything is printed: one stream alone is quicker."""
 EVERY = 1.0
-"""Seconds between two lines, at least."""
+"""Least seconds between two lines."""
 
 
 class Progress:
-    """Told what `look` sees, says `42 of 100 streams are served` by `tell`. Reads no clock."""
+    """Calls `tell` with lines such as `42 of 100 streams are served`, from the numbers given to `look`. No clock."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -18,7 +18,7 @@ class Progress:
         self._told_at = 0.0
 
     def look(self, served: int, wanted: int, now: float) -> None:
-        """So many of so many streams are served at `now`, in seconds of any clock."""
+        """`served` of `wanted` streams are served at `now`, in seconds of any clock."""
         if served >= wanted:
             if self._told is not None and wanted:
                 self._say(served, wanted, now)

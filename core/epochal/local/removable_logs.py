@@ -1,7 +1,7 @@
-"""Which logs of streams may be removed: those of streams that were deleted, and of no others.
+"""Decides which logs may be removed: only those of deleted streams.
 
-Losing data by mistake is worse than keeping it. A stream that the catalog does not list was deleted only if this
-catalog once knew it. A catalog with a new, empty database, or with an older copy of its own, may never have known
+Losing data by mistake is worse than keeping it. If the catalog does not list a stream, the stream was deleted only if
+this catalog once knew it. A catalog with a new, empty database, or with an older copy of its own, may never have known
 streams whose logs are on the disk.
 """
 
@@ -21,7 +21,7 @@ _UID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What was noted about the catalog: its database, the revision of that, and the streams that it never knew."""
+    """The note about the catalog: the identity and revision of its database, and the logs of streams it never knew."""
 
     catalog: str
     revision: int
@@ -37,29 +37,29 @@ class StreamLogs:
 
     @property
     def revision(self) -> int | None:
-        """The revision of the last listing that was looked at, also by an earlier run; None for none."""
+        """The revision of the last listing, also of an earlier run; None if there was none."""
         return None if self._noted is None else self._noted.revision
 
     def deleted(self, catalog: str, revision: int, listed: Collection[str], *, follows: bool) -> list[Path]:
-        """Directories of streams that were deleted, by what a catalog lists at `revision`.
+        """Directories of deleted streams, according to the catalog's listing at `revision`.
 
-        The first listing of a catalog here, or the first one after it went back to an older copy, is taken as all that
-        it knows: directories that are not in it are kept for good. `follows`: the catalog has gone on from the revision
-        that was noted. The number alone does not show that: an older copy that has gone on can reach a higher one too.
+        The first listing of a catalog, or the first one after it was restored from an older copy, is taken as all that
+        it knows: directories that are not in it are kept for good. `follows`: the catalog has continued from the noted
+        revision. The number alone does not show that, because an older copy can reach a higher one too.
         """
         there = self._uids()
         noted = self._noted
         known = noted is not None and noted.catalog == catalog and noted.revision <= revision and follows
         kept = there.difference(listed)
         if known and noted is not None:
-            # Directories that are newer than the note belong to streams that this catalog has listed. So a directory
-            # that is neither listed now nor kept in the note is that of a stream that it knew, and has deleted.
+            # Since the note, publishers were started only for streams that this catalog listed. So a directory that is
+            # neither listed now nor kept in the note is of a stream that this catalog knew and has deleted.
             kept &= noted.kept
         elif kept:
             why = "it is a new one, or an older copy"
             logger.warning(
                 "the catalog does not know the streams %s, whose logs are in %s, and cannot say that they were deleted "
-                "(%s): they are kept; remove them if nobody wants them", ", ".join(sorted(kept)), self._directory, why,
+                "(%s): they are kept; remove them if no one needs them", ", ".join(sorted(kept)), self._directory, why,
             )  # fmt: skip
         note = _Note(catalog, revision, frozenset(kept))
         if note != noted and (there or listed) and not self._write(note):
@@ -73,7 +73,7 @@ class StreamLogs:
             return set()
 
     def _read(self) -> _Note | None:
-        """The note; None when there is none that can be read, which keeps everything."""
+        """The note; None if there is no readable one, which keeps all logs."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = json.loads((self._directory / NOTE).read_bytes())
             return _Note(str(found["catalog"]), int(found["revision"]), frozenset(map(str, found["kept"])))

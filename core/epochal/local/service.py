@@ -1,7 +1,7 @@
 """Keeps one service process running: starts it, restarts it when it ends, and stops it.
 
-`mode` decides what should run; the settings of both are here. Restarts back off, so that a service which cannot run
-costs little.
+`mode` decides which services should run; the settings of both are here. Restarts back off, so that a service that
+cannot run costs little.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from epochal.local.child import Child, tail
 from epochal.turns import Turns
 
 DEFAULT_DATA = Path(".epochal")
-"""Where `epochal up` keeps its files by default: in the directory of the project, as build tools do."""
+"""The default directory of `epochal up`: in the project's directory, as build tools do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,56 +27,56 @@ class LocalSettings:
     """How local mode behaves; seconds and bytes."""
 
     poll_interval: float = 0.25
-    """Between two reads of the catalog's streams: so short that a user who applies a manifest does not notice it."""
+    """Time between two reads of the catalog's streams: too short to be noticed by a user who applies a manifest."""
     start_timeout: float = 30.0
-    """For a service to become ready, or to get on: a cold start of Python on a busy machine takes seconds.
+    """Time for a service to become ready: a cold start of Python on a busy machine takes seconds.
 
-    While a process prints or computes it has as much again, up to `start_times` of it. A publisher has as much for each
-    of its segments, because it reads their logs first."""
+    A process that prints or computes meanwhile gets this time again, up to `start_times` of it. A publisher gets it for
+    each of its segments, because it reads their logs first."""
     start_times: int = 10
     starts: int = max(2, os.cpu_count() or 1)
-    """Processes that start at once; with many more, none would be ready in time."""
+    """Processes that may start at once; with many more, none would be ready in time."""
     start_turn: float = 10.0
-    """A process that takes longer to start holds up no other one."""
+    """A process that takes longer to start no longer delays others."""
     shared_processes: int = min(4, os.cpu_count() or 1)
     """Publisher processes that streams share. Each takes some 50 MiB, and one cannot use more than one processor."""
     start_tries: int = 3
-    """Of the first catalog; if each ends before it is ready, local mode ends and says why."""
+    """Starts of the first catalog; if each ends before it is ready, local mode ends and says why."""
     stop_timeout: float = 10.0
-    """For a service to drain after SIGTERM, before SIGKILL."""
+    """Time for a service to drain after SIGTERM, before SIGKILL."""
     restart_first: float = 0.1
-    """Before the first restart of a service that ended; doubled each time."""
+    """Pause before the first restart of a service that ended; doubled each time."""
     restart_last: float = 15.0
     """The longest wait before a restart."""
     restart_reset: float = 10.0
     """A service that was ready for this long starts again after `restart_first`."""
     log_bytes: int = 1 << 20
-    """Of one log file; there is one older file beside it."""
+    """Most bytes of one log file; there is one older file beside it."""
 
 
 logger = logging.getLogger("epochal.local")
 
 LEAST_PROGRESS = 0.01
-"""The share of its time that a process computes at least while it gets somewhere."""
+"""A process that computes for a smaller share of its time than this makes no progress."""
 
 
 class Starting(Protocol):
-    """A process that is not ready yet, as `until_ready` knows it: a `Child`."""
+    """A process that is not ready yet: the part of `Child` that `until_ready` uses."""
 
     async def ready(self, timeout: float) -> str:
-        """What it says once it is ready; raises `TimedOut` after `timeout` seconds, `Unavailable` at its end."""
+        """Its ready line's text; raises `TimedOut` after `timeout` seconds, `Unavailable` if it ends before."""
         ...
 
     def progress(self) -> float:
-        """Seconds that it has computed, or more."""
+        """A number that rises while it makes progress, at least by one for each second of processor time."""
         ...
 
 
 async def until_ready(child: Starting, timeout: float, times: int) -> str:
-    """What `child` says once it is ready.
+    """Wait until `child` is ready; returns its ready line's text.
 
-    It has `timeout` seconds, and so much again, up to `times` in all, as long as it has computed in the last ones.
-    Raises `TimedOut` for one that gets no further, `Unavailable` at its end.
+    It gets `timeout` seconds, and the same again while it has made progress in the last ones, up to `times` in all.
+    Raises `TimedOut` if it makes none, `Unavailable` if it ends.
     """
     before = 0.0
     loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class Service:
 
     `command` returns the arguments, and is called at each start. `on_ready` is awaited at each start, with the text of
     the ready line, `on_line` called with each later line that it prints, and `on_end` when the process has ended.
-    `turns`: with others, a few of which start at once; None starts at once.
+    `turns`: a semaphore shared with other services, so that only a few start at once; None starts without waiting.
     """
 
     def __init__(
@@ -135,11 +135,11 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether a process runs that is ready."""
+        """Whether a process runs and is ready."""
         return self._ready_since is not None
 
     def send(self, line: bytes) -> None:
-        """Write a line to the standard input of the process; lost where none is ready."""
+        """Write a line to the standard input of the process; lost if none is ready."""
         if self._child is not None and self.ready:
             self._child.send(line)
 
@@ -149,7 +149,7 @@ class Service:
             self._child.kill()
 
     async def settled(self, tries: int) -> None:
-        """Wait until it has been ready, or has ended so many times before that."""
+        """Wait until it is ready, or has ended `tries` times before that."""
         while not self.was_ready.is_set() and self._failed_starts < tries:
             self._news.clear()
             await self._news.wait()
@@ -168,7 +168,7 @@ class Service:
         if child is not None:
             await child.stop(self._settings.stop_timeout if patience is None else patience)
         if self._after is not None:
-            await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12 fencing)
+            await asyncio.wait([self._after])  # a namesake that follows waits for this stop only (E12 fencing)
 
     async def _keep(self, after: asyncio.Task[None] | None) -> None:
         if after is not None:
@@ -194,7 +194,7 @@ class Service:
         turn = contextlib.nullcontext() if self._turns is None else await self._turns.take()
         with turn:
             try:
-                child = self._child = await self._give_birth()
+                child = self._child = await self._start_process()
             except OSError as error:
                 return f"could not be started ({error.strerror})"
             try:
@@ -211,15 +211,15 @@ class Service:
             except Unavailable:
                 pass  # it ended before; the status says more
         status = await child.ended()
-        await child.stop(0)  # closes our ends of its pipes
+        await child.stop(0)  # closes this end of its pipes
         self._child = None
         if status < 0:
             return f"ended with signal {-status}"
         why = tail(self.log, 1) if status else ""
         return f"ended with status {status}{f' ({why})' if why else ''}"
 
-    async def _give_birth(self) -> Child:
-        """Start the process. When cancelled, still wait for the start: else `stop` would not know the process."""
+    async def _start_process(self) -> Child:
+        """Start the process. When cancelled, still wait for the start: otherwise `stop` would not know the process."""
         birth = asyncio.ensure_future(Child.start(self._command(), self.log, self._settings.log_bytes, self._on_line))
         try:
             return await asyncio.shield(birth)

@@ -1,7 +1,7 @@
-"""Publisher processes that streams share: one line of orders to each, and what became of each stream in them.
+"""Publisher processes that serve many streams each: the orders sent to a process, and the state of each stream in it.
 
-A process is kept running by a `Service`; when it is ready, also again, it is told all that it should serve. Streams
-begin, fail and stop there by themselves (`epochal_publisher.shared`).
+A `Service` keeps each process running. Whenever the process is ready, also after a restart, it is sent the orders for
+all streams that it should serve. Within it, streams begin, fail and stop independently (`epochal_publisher.shared`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from epochal.turns import Turns
 logger = logging.getLogger("epochal.local")
 
 STOP_EACH = 0.1
-"""Seconds for each stream of a process to stop, beyond what one process has: each leaves its lease at the catalog."""
+"""Seconds added to a process's time to stop, for each of its streams: each must give up its lease at the catalog."""
 
 
 class SharedProcess:
@@ -32,10 +32,10 @@ class SharedProcess:
         self._settings = settings
         self._publishers: dict[str, SharedPublisher] = {}
         self._stopped = -math.inf
-        """When a stream of it has stopped last."""
+        """When one of its streams last stopped."""
         self._service = Service(
-            f"publisher process {name}", command, log, settings, self._tell_all,
-            on_line=self._heard, on_end=self._ended, turns=turns,
+            f"publisher process {name}", command, log, settings, self._order_all,
+            on_line=self._take_report, on_end=self._ended, turns=turns,
         )  # fmt: skip
 
     @property
@@ -55,27 +55,27 @@ class SharedProcess:
             self._ended()
 
     def kill(self) -> None:
-        """End the process at once, and with it every stream in it; it is started again."""
+        """End the process at once, with every stream in it; it is started again."""
         self._service.kill()
 
     def host(self, publisher: PlannedPublisher) -> "SharedPublisher":
-        """A publisher of this process, not started yet."""
+        """Make a publisher in this process, without starting it."""
         return SharedPublisher(self, publisher, self._settings)
 
     def serve(self, publisher: "SharedPublisher") -> None:
-        """Have it served from now on."""
+        """Order the process to serve this publisher from now on."""
         self._publishers[publisher.planned.id] = publisher
-        self._tell(publisher)
+        self._order(publisher)
 
     def release(self, publisher: "SharedPublisher") -> None:
-        """Have it served no longer; it hears when that is done."""
-        if not self._service.ready:  # nothing runs that serves it, and what starts will not be told of it
+        """Order the process to stop this publisher, which is notified when that is done."""
+        if not self._service.ready:  # no process serves it, and the next one will get no order for it
             self._forget(publisher)
             return
         self._service.send(json.dumps({"stop": publisher.planned.id, "uid": publisher.planned.uid}).encode())
 
     def still_stops(self, seconds: float) -> bool:
-        """Whether a stream of it has stopped within the last `seconds`: others wait for their turn."""
+        """Whether one of its streams stopped within the last `seconds`; then others still wait for their turn."""
         return asyncio.get_running_loop().time() - self._stopped < seconds
 
     def _forget(self, publisher: "SharedPublisher") -> None:
@@ -83,7 +83,7 @@ class SharedProcess:
             del self._publishers[publisher.planned.id]
         publisher.gone()
 
-    def _tell(self, publisher: "SharedPublisher") -> None:
+    def _order(self, publisher: "SharedPublisher") -> None:
         planned = publisher.planned
         order: dict[str, Any] = {
             "publisher": planned.id, "stream": planned.stream, "uid": planned.uid,
@@ -91,12 +91,12 @@ class SharedProcess:
         }  # fmt: skip
         self._service.send(json.dumps({"serve": order}).encode())
 
-    async def _tell_all(self, _ready: str) -> None:
+    async def _order_all(self, _ready: str) -> None:
         for publisher in self._publishers.values():
-            self._tell(publisher)
+            self._order(publisher)
 
-    def _heard(self, line: bytes) -> None:
-        """A line of its output; those of the log are no JSON objects."""
+    def _take_report(self, line: bytes) -> None:
+        """Handle a line of its output; lines of the log are no JSON objects, and are ignored."""
         if not line.startswith(b"{"):
             return
         try:
@@ -105,7 +105,7 @@ class SharedProcess:
             return
         publisher = self._publishers.get(said.get("publisher"))
         if publisher is not None and said.get("uid") != publisher.planned.uid:
-            publisher = None  # of a stream that had the name before
+            publisher = None  # a report about an earlier stream with this name
         if said.get("state") == "stopped":
             self._stopped = asyncio.get_running_loop().time()
         match said.get("state"):
@@ -125,7 +125,7 @@ class SharedProcess:
 
 
 class SharedPublisher:
-    """One publisher that shares a process; to `mode` it is as a `Service` is."""
+    """One publisher in a shared process; `mode` uses it like a `Service`."""
 
     def __init__(self, process: SharedProcess, planned: PlannedPublisher, settings: LocalSettings) -> None:
         self.planned = planned
@@ -141,7 +141,7 @@ class SharedPublisher:
         self._after: asyncio.Task[None] | None = None
 
     def start(self, after: "asyncio.Task[None] | None" = None) -> None:
-        """Have it served, once `after` (the stop of a namesake) is done."""
+        """Begin to serve it, once `after` (the stop of a namesake) is done."""
         self._after = after
         self._task = asyncio.create_task(self._serve(after), name=f"serve {self.planned.id}")
 
@@ -158,24 +158,23 @@ class SharedPublisher:
             await asyncio.wait([self._task])
         if not self._served:
             if self._after is not None:
-                await asyncio.wait([self._after])  # whoever follows waits for this stop only (E12 fencing)
+                await asyncio.wait([self._after])  # a namesake that follows waits for this stop only (E12 fencing)
             return
         self.stopping = True
         self._process.release(self)
-        if not await self._went():
+        if not await self._stops_in_time():
             logger.warning(
                 "publisher %s has not stopped within %g s; %s", self.planned.id, self._settings.stop_timeout,
                 "going on without it" if self.planned.stored else "its process is killed and started again",
             )  # fmt: skip
-            # With storage the lock of its log keeps every other process out (E12 fencing), so others go on beside it.
-            # Without, it must be gone before it may begin elsewhere; and nothing but the whole process can hang for so
-            # long.
+            # With storage, the lock of its log keeps every other process out (E12 fencing), so the process may go on.
+            # Without storage, it must have ended before it may begin elsewhere, so the whole process is killed.
             if not self.planned.stored:
                 self._process.kill()
                 await self._gone.wait()
 
-    async def _went(self) -> bool:
-        """Whether it stops in time, which counts from when another one of its process has stopped: these take turns."""
+    async def _stops_in_time(self) -> bool:
+        """Whether it stops in time. Publishers of a process take turns, so the time starts again when another has."""
         timeout = self._settings.stop_timeout
         while True:
             try:
@@ -192,10 +191,10 @@ class SharedPublisher:
         self.was_ready.set()
 
     def failed(self, reason: str) -> None:
-        """It is not served, and is begun again after a pause."""
+        """It is not served now, and starts again after a pause."""
         self.ready = False
         self.restarts += 1
-        logger.warning("publisher %s failed: %s; it is begun again", self.planned.id, reason)
+        logger.warning("publisher %s failed: %s; it is started again", self.planned.id, reason)
 
     def lost(self) -> None:
         """Its process has ended."""

@@ -1,1 +1,1 @@
-"""What every process that talks over ZeroMQ needs: sockets, what memory it keeps, and how it ends what it began."""
+"""Shared by all processes that use ZeroMQ: sockets, the memory kept for payloads, and an orderly end of tasks."""

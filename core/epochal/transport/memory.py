@@ -1,9 +1,8 @@
-"""Has the C library keep the memory of payloads for the next ones, instead of giving it back at once.
+"""Makes the C library keep the memory of freed payloads for the next ones, instead of giving it back at once.
 
-Separate from sockets because it is a setting of glibc for the whole process. Publishers, writers and subscribers take
-and free blocks of tens of kilobytes to megabytes thousands of times a second. If each is given back to the system, the
-next one is faulted in again page by page. That costs a subscriber of 512 kB batches a third of its processor time
-(docs/performance.md).
+This is a setting of glibc for the whole process. Publishers, writers and subscribers allocate and free blocks of tens
+of kilobytes to megabytes thousands of times a second. If each block is given back to the system, the next one is
+faulted in page by page. That costs a subscriber of 512 kB batches a third of its processor time (docs/performance.md).
 """
 
 import ctypes
@@ -12,7 +11,7 @@ import os
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 _LARGEST_ON_HEAP = 32 * 2**20
-"""The most that glibc allows; larger blocks are mapped one by one."""
+"""The largest value that glibc allows; larger blocks are mapped one by one."""
 _STEP = 16 * 2**20
 
 PUBLISHER_KEEPS = 256 * 2**20
@@ -21,9 +20,9 @@ CLIENT_KEEPS = 64 * 2**20
 
 
 def keep_freed_memory(kept: int) -> bool:
-    """Have up to `kept` free bytes stay at the end of the heap; returns whether the C library took the settings.
+    """Keep up to `kept` free bytes at the end of the heap; returns whether the C library took the settings.
 
-    It is left as it is where the environment has settings of glibc's own, and where it is not glibc.
+    Nothing is changed if the environment has glibc settings of its own, or if the C library is not glibc.
     """
     if any(name in os.environ for name in _OWN_SETTINGS):
         return False

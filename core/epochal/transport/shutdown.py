@@ -1,8 +1,8 @@
-"""Ends what runs in the background, also when the caller that waits for it is cancelled, and sees where it ends early.
+"""Ends background tasks, even if the caller that waits for that is cancelled, and notices tasks that end too early.
 
-Separate from writers, subscriptions and clients because all three leave in this one way. A cancelled leave must still
-close everything: no one would close the rest later. And a task that something else has cancelled must not leave callers
-that wait for what it would have done.
+Writers, subscriptions and clients all leave in this way. A cancelled leave must still close everything, because no one
+would close the rest later. And if something else has cancelled a task, callers that wait for its work must get an
+error.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def background(
 ) -> asyncio.Task[None]:
     """Start a task of `what`, such as "writer 'w'", and call `fail` if it ends by a cancellation or an exception.
 
-    Not where `ended` has cancelled it, nor where it returns: then it has said itself what there is to say.
+    `fail` is not called if `ended` has cancelled the task, or if it returns.
     """
     task = asyncio.create_task(work, name=name)
 
@@ -52,8 +52,8 @@ def background(
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
     """Run clean-up to its end.
 
-    A cancellation of the caller is raised once it is over, after `AFTER_CANCELLATION` at the latest; a second one ends
-    it at once. Raises `BackgroundTaskEnded` where something else has cancelled it.
+    A cancellation of the caller is raised once the clean-up is over, after `AFTER_CANCELLATION` at the latest; a second
+    one ends the clean-up at once. Raises `BackgroundTaskEnded` if something else has cancelled it.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -70,7 +70,7 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended; what they raised is dropped.
+    """Cancel tasks and wait until they have ended; their errors are dropped.
 
     Only for tasks that end soon after they are cancelled: nothing interrupts this.
     """
@@ -79,7 +79,7 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     while left := {task for task in left if not task.done()}:
         _ending.update(left)
         for task in left:
-            task.cancel()  # again, if something on its way out swallowed the last one
+            task.cancel()  # again, in case its clean-up swallowed the last cancellation
         try:
             await asyncio.wait(left, timeout=AFTER_CANCELLATION)
         except asyncio.CancelledError as error:

@@ -1,8 +1,7 @@
 """ZeroMQ sockets on an asyncio loop: they read until nothing is left, let other tasks run, and report lost connections.
 
-Separate from writers, subscribers and publishers because all three use sockets in this one way, and so that the options
-that protect against a harmful peer are in one place. Plain sockets with `add_reader` keep 0.9-1.0 of the blocking
-speed; `zmq.asyncio` keeps about half.
+Writers, subscribers and publishers all use sockets in this way, and the options that protect against a harmful peer are
+in one place. Plain sockets with `add_reader` keep 0.9-1.0 of the blocking speed; `zmq.asyncio` keeps about half.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from epochal.protocol.wire import APART_BYTES, MAX_PAYLOAD, Frames
 BURST = 256
 """Messages read before other tasks get a turn."""
 BURST_BYTES = 2**20
-"""... and bytes: what is passed on at once is still in the processor's cache, and its memory is used again.
+"""... and bytes: a burst that is passed on at once is still in the processor's cache, and its memory is reused.
 
 A subscriber of 512 kB batches spends a third less processor time on each (docs/performance.md).
 """
@@ -47,16 +46,16 @@ SUBSCRIBER_QUEUE = 1000
 libzmq 4.3.5 ends the whole process (`!_io_error`) where a connection breaks whose queue here is full, once it has a
 heartbeat to send or to answer there; a peer with 6 kB could do so to a publisher. A queue without a bound is never
 full, and honest peers keep to windows and credits (docs/hostile-input.md). A SUB needs the bound, because it stops
-reading while its program is slow. So it sends no heartbeats itself. One of its publisher would have to be among the
-last 8 kB that were read before it stopped.
+reading while its program is slow. So it sends no heartbeats itself. A heartbeat of its publisher can still hit this,
+but only among the last 8 kB that the library read before the SUB stopped.
 """
 HANDSHAKE_MS = 2_000
 CONNECT_MS = 2_000
-"""After which a peer that answers no packet counts as not there; the system itself would try for two minutes."""
+"""After this time, a peer that answers no packet counts as absent; the system itself would try for two minutes."""
 MAX_SUBSCRIPTION = 4096
-"""Inbound limit of an XPUB.
+"""Most bytes of a message that an XPUB takes.
 
-A subscription is 17 bytes here, and one of 256 KiB would cost the publisher 50 to 110 times its size.
+A subscription has 17 bytes here; one of 256 KiB would cost the publisher 50 to 110 times its size.
 """
 
 
@@ -70,9 +69,9 @@ def check_libzmq() -> None:
 
 
 def _draw_routing_ids() -> None:
-    """Let the next ROUTER begin to number its peers anywhere: for another peer that claims the number, libzmq aborts.
+    """Make the next ROUTER number its peers from a random start: libzmq aborts when a peer claims another's number.
 
-    libzmq takes the beginning from the C library's generator and never seeds it.
+    libzmq takes the start from the C library's random generator, which it never seeds.
     """
     ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
@@ -84,8 +83,8 @@ def _nothing(_: Frames) -> None:
 class Socket:
     """One zmq socket whose messages are handed to `on_message` as lists of frames, on the running loop.
 
-    `on_idle` runs after each burst in which something was read, so that what was gathered meanwhile can be sent
-    together. Without `copy` the frames are the library's own, to be passed on as they are (`pass_on`).
+    `on_idle` runs after each burst in which something was read, so that the results of a burst can be sent together.
+    Without `copy` the frames are the library's own, to be passed on unchanged (`pass_on`).
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class Socket:
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
         """Queue one message.
 
-        Raises `zmq.Again` where the peer's queue is full, and `zmq.ZMQError` where a ROUTER has no such peer.
+        Raises `zmq.Again` if the peer's queue is full, and `zmq.ZMQError` if a ROUTER has no such peer.
         """
         if len(frames) == 1:
             self.zmq.send(frames[0], zmq.NOBLOCK)
@@ -143,7 +142,7 @@ class Socket:
         self._look_again()
 
     def pass_on(self, frames: Sequence[zmq.Frame]) -> None:
-        """Queue one message of frames that were received without a copy. Raises as `send`."""
+        """Queue one message of frames that were received without a copy. Raises as `send` does."""
         self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=False)
         self._look_again()
 
@@ -155,7 +154,7 @@ class Socket:
     def pause(self) -> None:
         """Stop reading; what arrives waits in the socket's bounded queue, then at the sender."""
         self._paused = True
-        if self._fd is not None:  # it stays readable, and the loop would call again and again
+        if self._fd is not None:  # it stays readable, so the loop would call the reader again and again
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
@@ -202,9 +201,9 @@ class Socket:
         return broken
 
     def rest(self) -> None:
-        """Leave the loop and keep the connection; what is queued still goes out.
+        """Leave the loop and keep the connection; queued messages still go out.
 
-        What arrives meanwhile waits for the next user, who calls `wake` and must be able to recognise and drop it.
+        Messages that arrive meanwhile wait for the next user, which calls `wake` and must recognise and drop them.
         """
         self._stop_reading()
         self._on_message = _nothing
@@ -214,7 +213,7 @@ class Socket:
     def wake(
         self, on_message: Callable[[Frames], None], on_idle: Callable[[], None] | None, on_lost: Callable[[], None]
     ) -> bool:
-        """Go on after `rest`, on the running loop, which may be another; False where the connection is lost."""
+        """Continue after `rest`, on the running loop, which may be another one; False if the connection is lost."""
         if self.broken():
             return False
         self._loop = asyncio.get_running_loop()
@@ -230,7 +229,7 @@ class Socket:
         self._drain()
 
     def close(self) -> None:
-        """Stop reading and close; what was not sent yet is dropped unless `linger` was set."""
+        """Stop reading and close; unsent messages are dropped unless `linger` was set."""
         self._stop_reading()
         if self._monitor is not None:
             monitor, _ = self._monitor
@@ -264,13 +263,13 @@ class Socket:
             self._soon = self._loop.call_soon(self._drain)
 
     def _look_again(self) -> None:
-        # The descriptor is edge-triggered, and a send may consume the edge of what has just arrived. To ask costs less
-        # than a turn of the loop that finds nothing.
+        # The descriptor is edge-triggered, and a send may consume the edge of a message that has just arrived. Asking
+        # costs less than a turn of the loop that finds nothing.
         if self._soon is None and self._reads() and self._has_message():
             self._schedule()
 
     def _has_message(self) -> bool:
-        """Costs a third of a read that finds nothing, and as much as some reads that find something."""
+        """Whether a message can be read. Costs a third of a read that finds none, and as much as some that find one."""
         events: Any = self.zmq.getsockopt(zmq.EVENTS)
         return bool(events & _POLLIN)
 
