@@ -1,6 +1,6 @@
-"""The routes that list what the catalog knows, page by page, from memory only (S32).
+"""The routes that list the catalog's objects, page by page, from memory only (S32).
 
-All lists are read in one way: a page starts after a key, and a client that already has the page gets 304.
+All lists work in the same way: a page starts after a key, and a client that already has the page gets 304.
 """
 
 import json
@@ -21,7 +21,7 @@ from epochal_catalog.domain.state import StreamEntry
 from epochal_catalog.runtime.service import Catalog
 
 _PROCESS = os.urandom(4).hex()
-"""Versions start again with each process: a tag from an older process must not match."""
+"""Part of each tag: versions start again with each process, so a tag from an older process must not match."""
 
 
 def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
@@ -114,7 +114,7 @@ async def list_publishers(request: web.Request) -> web.Response:
 
 
 def handler(listing: Listing) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """What answers a list of a noun: of all streams, or of the one that the path names."""
+    """The handler that lists objects of a kind: those of all streams, or of the stream in the path."""
 
     async def listed(request: web.Request) -> web.Response:
         uid = _entry(request).record.uid if "namespace" in request.match_info else None

@@ -1,6 +1,6 @@
-"""The answers that only the OpenAPI document needs as models: pages, problems and single values.
+"""Models of answers that only the OpenAPI document needs: pages, problems and single values.
 
-All that clients read as values are in `epochal.catalog_api`.
+The models that clients read are in `epochal.catalog_api`.
 """
 
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ def read_expected(request: web.Request) -> ExpectedStream:
 
 
 def read_another(request: web.Request) -> tuple[str, int] | None:
-    """`?segment=ID&token=N`: a publisher of the segment is wanted that is not the one with this token."""
+    """`?segment=ID&token=N`: wait for a publisher of the segment other than the one with this token."""
     segment = request.query.get("segment")
     if segment is None and "token" not in request.query:
         return None
@@ -95,7 +95,7 @@ def read_page(request: web.Request) -> PageRequest:
 
 
 def read_since(request: web.Request) -> int | None:
-    """The revision that a watcher has seen: Last-Event-ID, which is the newer one and wins, or `?since=`."""
+    """The last revision that a watcher has seen: Last-Event-ID, which is newer and so wins, or `?since=`."""
     return read_revision(request.headers.get("Last-Event-ID") or request.query.get("since"))
 
 

@@ -28,4 +28,4 @@ STATUS: dict[type[errors.EpochalError], int] = {
     shared.ShuttingDown: 503,
     **{error: status for noun in NOUNS for error, status in noun.errors.items()},
 }
-"""The first class that an error is of decides (RFC 9457)."""
+"""The first class that the error is an instance of decides (RFC 9457)."""

@@ -1,7 +1,7 @@
 """The catalog's streams, segments and publishers as JSON.
 
-Separate from the routes because several answers show the same things. `now` is monotonic seconds. What look-ups show is
-made as dicts: making the values of `epochal.catalog_api` first takes a third longer. A test compares the two.
+Several answers show the same objects. `now` is monotonic seconds. Look-ups are made as dicts directly: making the
+values of `epochal.catalog_api` first takes a third longer. A test compares the two.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
 def stream(state: CatalogState, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
-    """A stream; without its segments when the answer has them elsewhere."""
+    """A stream; without its segments if the answer has them elsewhere."""
     record = entry.record
     shown: dict[str, Any] = {
         "namespace": record.namespace,
@@ -38,7 +38,7 @@ def stream(state: CatalogState, entry: StreamEntry, now: float, *, with_segments
 
 
 def lookup(state: CatalogState, entry: StreamEntry, now: float) -> dict[str, Any]:
-    """Where to connect for a stream."""
+    """The addresses for a stream."""
     head = stream(state, entry, now, with_segments=False)
     return {"stream": head, "segments": segments(state, entry, now)}
 
@@ -59,7 +59,7 @@ def reserved(state: CatalogState) -> dict[str, Any]:
 
 
 def phase(state: CatalogState, entry: StreamEntry) -> str:
-    """`Complete` for ever once recorded; else `Ready` while every open segment has a live publisher; else `Pending`."""
+    """`Complete` once that is recorded; else `Ready` while every open segment has a live publisher; else `Pending`."""
     if entry.complete:
         return "Complete"
     return "Ready" if state.served(entry) else "Pending"

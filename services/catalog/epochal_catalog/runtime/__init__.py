@@ -1,1 +1,1 @@
-"""What runs in a catalog: settings, metrics, writes one at a time, and the look-ups and watchers that wait."""
+"""The running catalog: settings, metrics, one write at a time, and the look-ups and watchers that wait."""

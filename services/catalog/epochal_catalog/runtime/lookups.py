@@ -1,9 +1,9 @@
 """Lookups in large numbers: answers kept as bytes, and the lookups that wait for a change.
 
 Most requests to a catalog are the same lookup again and again, from clients that all start at once; making its JSON
-takes a third of the time of a lookup (docs/performance.md). So an answer is kept while nothing that it shows has
-changed. Of the lookups that wait, all that wait for a stream are woken together and look again, a cancelled one is
-forgotten, and their number is bounded (S27).
+takes a third of the time of a lookup (docs/performance.md). So an answer is kept while nothing in it has changed. When
+a stream changes, all lookups that wait for it are woken and look again. A cancelled one is forgotten, and their number
+is bounded (S27).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from epochal.service.errors import Overloaded, ShuttingDown
 
 AGE = 0.1
-"""Seconds after which an answer is made again in any case, because it says how long something has lasted."""
+"""Seconds after which an answer is made again in any case, because it contains durations up to now."""
 
 
 class LookupCache:
@@ -24,7 +24,7 @@ class LookupCache:
         self._answers: dict[str, tuple[float, bytes]] = {}
 
     def answer(self, key: str, version: int, now: float, make: Callable[[], object]) -> bytes:
-        """The JSON of what `make` returns now, or returned for this key and `version` less than `AGE` seconds ago."""
+        """The JSON of `make()`, or its earlier result for this key and `version` if less than `AGE` seconds old."""
         if version != self._version:
             self._version = version
             self._answers.clear()
@@ -50,11 +50,11 @@ class LookupWaiters:
 
     @property
     def half_full(self) -> bool:
-        """Whether half of the lookups that may wait do."""
+        """Whether half of the places for waiting lookups are taken."""
         return 2 * self._count >= self._limit
 
     async def wait(self, name: str) -> None:
-        """Return at the next change of the stream. Raises `Overloaded` when the room is full, `ShuttingDown`."""
+        """Return at the next change of the stream. Raises `Overloaded` if all places are taken, `ShuttingDown`."""
         if self._closed:
             raise ShuttingDown("the catalog is stopping; ask again in a moment")
         if self._count >= self._limit:
@@ -74,7 +74,7 @@ class LookupWaiters:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """Refuse all that wait, and every later one, with `ShuttingDown`."""
+        """Refuse all waiting lookups, and every later one, with `ShuttingDown`."""
         self._closed = True
         for waiters in self._waiters.values():
             for waiter in waiters:

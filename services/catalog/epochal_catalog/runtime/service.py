@@ -1,6 +1,6 @@
-"""The running catalog: one write at a time, first decided, then stored, then taken into memory. Reads use memory only.
+"""The running catalog: one write at a time, first decided, then stored, then committed to memory.
 
-Separate from the routes because this order must hold for every protocol that clients speak.
+Reads use memory only. Every route writes through here, so this order holds for all clients.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ _Write: TypeAlias = _Decide | Renewing
 _Pending: TypeAlias = tuple[_Write, "asyncio.Future[Any]"]
 
 _TOGETHER = 100
-"""The most renewals in one transaction, so that other writes get their turn between two transactions."""
+"""Most renewals in one transaction, so that other writes get their turn between two transactions."""
 _CHECK_EVERY = 1.0
-"""Seconds between two checks whether the database can be locked."""
+"""Seconds between two checks whether the database takes writes."""
 _PATIENCE = 3.0
-"""Seconds that the database may take before the catalog is not ready; readiness shows a fault within 5 s in all."""
+"""Seconds that the database may take before the catalog counts as not ready: readiness shows a fault within 5 s."""
 
 
 class Catalog:
     """State, store and waiting lookups together.
 
-    One task does every write: it decides on the state that all earlier writes left, has the store write, and then
-    commits to memory. A write goes on when its caller goes away. `clock` is monotonic seconds. `wall` is seconds since
-    1970: no number is given out below it (E12 fencing).
+    One task does every write: it decides on the state after all earlier writes, has the store write, and then commits
+    to memory. A write goes on if its caller goes away. `clock` is monotonic seconds. `wall` is seconds since 1970:
+    no token or session number given out is lower, so that numbers are new even after a lost database (E12 fencing).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Catalog:
         self.lookups = LookupCache()
         self.telemetry = telemetry
         self.broken = asyncio.Event()
-        """Set when memory and disk may differ; the process must end, and the next one reads the disk again."""
+        """Set when memory and disk may differ; then the process must end, and the next one reads the disk again."""
         self._started = self._store_ok = False
         self._store_trouble = ""
         self._asking: list[float] = []
@@ -75,7 +75,7 @@ class Catalog:
         self._closed = False
 
     async def start(self) -> None:
-        """Read what the last run stored and start. Raises what `CatalogStore.open` raises."""
+        """Load the stored state and start. Raises what `CatalogStore.open` raises."""
         self.state.load(await self._store.open(), self._clock())
         self.state.identity = self._store.identity
         self._tasks = [
@@ -88,7 +88,7 @@ class Catalog:
 
     @property
     def ready(self) -> bool:
-        """Whether writes are taken: started, not stopping, and the database takes writes without a long delay."""
+        """Whether it takes writes: it has started, is not stopping, and the database writes without a long delay."""
         waits = any(time.monotonic() - since > _PATIENCE for since in self._asking)
         return self._started and self._store_ok and not waits and not self._closed
 
@@ -106,10 +106,10 @@ class Catalog:
         self.watchers.close()
 
     async def close(self) -> None:
-        """Finish the writes that were taken on, then close the store."""
+        """Finish the writes in the queue, then close the store."""
         self.drain()
         if self._tasks:
-            await self._pending.join()  # it ends: after `drain`, nothing is added to the queue
+            await self._pending.join()  # this ends: after `drain`, nothing is added to the queue
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -125,11 +125,11 @@ class Catalog:
         return await self._queued(decide, done)
 
     async def renew(self, renewal: Renewing) -> Renewal:
-        """As `submit`, for a renewal: renewals that wait one after the other share a transaction, and its fsync."""
+        """As `submit`, for a renewal: renewals that are next to each other in the queue share a transaction (fsync)."""
         return await self._queued(renewal, asyncio.get_running_loop().create_future())
 
     async def renew_together(self, renewals: Sequence[Renewing]) -> list[Renewal | EpochalError]:
-        """As `renew`, for several leases that are independent of each other; the error in place of a refused one."""
+        """As `renew`, for several independent leases; for a refused one the result has its error."""
         waits = [asyncio.get_running_loop().create_future() for _ in renewals]
         for renewal, done in zip(renewals, waits, strict=True):
             try:
@@ -139,7 +139,7 @@ class Catalog:
         answers: list[Renewal | BaseException] = await asyncio.gather(*waits, return_exceptions=True)
         for answer in answers:
             if not isinstance(answer, Renewal | EpochalError):
-                raise answer  # a bug here: it is logged, and the caller renews each by itself
+                raise answer  # a bug here: it is logged, and the caller renews each lease alone
         return [answer for answer in answers if isinstance(answer, Renewal | EpochalError)]
 
     async def _queued(self, write: _Write, done: "asyncio.Future[A]") -> A:
@@ -165,7 +165,7 @@ class Catalog:
         try:
             async with asyncio.timeout(wait):
                 while not isinstance(entry, StreamEntry):
-                    # no other task runs between the look and the wait, so no change is missed
+                    # No other task runs between the look and the wait, so no change is missed.
                     await self.room.wait(f"{namespace}/{name}")
                     entry = self._find(namespace, name, expected)
         except TimeoutError:
@@ -177,8 +177,8 @@ class Catalog:
     async def await_another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamEntry:
         """The stream once the segment has a live publisher with another token, or after `wait` seconds (S27).
 
-        At once where half of the room for those who wait is taken: the other half is for lookups, which cannot go on
-        without an answer. Raises `StreamNotFound` as soon as there is none.
+        Returns at once if half of the places for waiting are taken: the other half is for lookups of clients that have
+        no address yet. Raises `StreamNotFound` as soon as there is no such stream.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
@@ -218,14 +218,14 @@ class Catalog:
                 self._pending.task_done()
 
     async def _renew_all(self, renewal: Renewing, done: "asyncio.Future[Any]", held: list[_Pending]) -> int:
-        """Do a renewal and those right after it in the queue; returns how many.
+        """Do a renewal together with the renewals that directly follow it in the queue; returns how many were done.
 
         The first write that cannot join goes into `held`.
         """
         together: dict[int, tuple[Renewing, asyncio.Future[Any]]] = {renewal.token: (renewal, done)}
         while len(together) < _TOGETHER and not self._pending.empty():
             following, waiting = self._pending.get_nowait()
-            # the second renewal of a token must be judged on the state that the first one leaves
+            # the second renewal of a token must be decided on the state after the first one
             if not isinstance(following, Renewing) or following.token in together:
                 held.append((following, waiting))
                 break
@@ -300,7 +300,7 @@ class Catalog:
         self._store_ok = True
 
     async def _check_store(self) -> None:
-        """Notice that the database is locked, or free again, without a request: readiness must not wait for one."""
+        """Check regularly whether the database takes writes: readiness must show a fault even without requests."""
         while not self.broken.is_set():
             await asyncio.sleep(_CHECK_EVERY)
             if not self._asking:

@@ -1,6 +1,6 @@
 """The settings of the catalog, each with the reason for its default.
 
-They are one frozen value that the server and tests get; nothing else reads the environment.
+They are one frozen value, made at the start of the process or by a test; nothing else reads the environment.
 """
 
 from pathlib import Path
@@ -23,13 +23,13 @@ class CatalogSettings(ServiceSettings):
     data: Path = Path("epochal-catalog")
     """The directory of the database; created when missing."""
     local_data: str = ""
-    """Local mode's own directory, which programs of this machine are told when they ask for the catalog's stream."""
+    """Local mode's own directory; programs on this machine get it with the catalog's own stream."""
     trust_file_system: str = ""
     """A type of FUSE file system, such as `fuse.mergerfs`, that the database may be on; network ones never are."""
     lease_ttl: float = Field(default=10.0, ge=0.1, le=3600.0)
     """Publishers renew every second: about ten renewals may be missed before an address is withdrawn."""
     forget_after: float = Field(default=3600.0, ge=0.0)
-    """How long a superseded publisher still gets an error that says so."""
+    """How long a superseded publisher still gets the error that names this reason."""
     busy_timeout: float = Field(default=5.0, ge=0.0, le=60.0)
     """How long a write waits for another process that holds the database."""
     max_wait: float = Field(default=300.0, ge=0.0, le=3600.0)
@@ -37,17 +37,17 @@ class CatalogSettings(ServiceSettings):
     max_waiters: int = Field(default=10_000, ge=1)
     """Lookups that may wait at once; each costs a connection and a few KiB."""
     subscription_ttl: float = Field(default=30.0, ge=0.1, le=3600.0)
-    """Subscriptions renew every third of it. It is long because readers are many and nothing waits for their leases."""
+    """Subscriptions renew in a third of it. It is long because readers are many and nothing waits for their leases."""
     max_subscriptions: int = Field(default=100_000, ge=1)
     """Subscriptions at once, over all streams; each is a row and a few hundred bytes of memory."""
     relay_ttl: float = Field(default=10.0, ge=0.1, le=3600.0)
-    """Relays renew every third of it. A reader that finds a dead one tries the next, so it need not be short."""
+    """Relays renew in a third of it. A reader that finds a dead one tries the next, so it need not be short."""
     max_relays: int = Field(default=10_000, ge=1)
     """Relays at once, over all streams; each is a row and about a KiB of memory."""
     watch_events: int = Field(default=10_000, ge=1)
     """Changes that are kept for watchers that come back: a few minutes of a busy catalog, about 5 MiB."""
     watch_queue: int = Field(default=1_000, ge=1)
-    """Changes that a watcher may be behind before it is cut. It can resume, and it never slows down others."""
+    """Changes that a watcher may lag behind before it is cut. It can resume, and never slows down others."""
     watch_heartbeat: float = Field(default=10.0, gt=0.0)
     """Proxies and watchers treat a connection that is silent for much longer as dead."""
     max_watchers: int = Field(default=1_000, ge=1)

@@ -18,7 +18,7 @@ from epochal_catalog.runtime.watchers import Watchers
 
 
 class CatalogTelemetry(ServiceTelemetry):
-    """Counters of what happens, and gauges of the present state."""
+    """Counters of events, and gauges of the present state."""
 
     def __init__(self) -> None:
         super().__init__("catalog")
@@ -34,7 +34,7 @@ class CatalogTelemetry(ServiceTelemetry):
         )
 
     def observe(self, state: CatalogState, room: LookupWaiters, watchers: Watchers, now: Callable[[], float]) -> None:
-        """Show sizes of the state whenever metrics are read."""
+        """Export sizes of the state whenever metrics are read."""
         self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
         for noun in NOUNS:
@@ -103,7 +103,7 @@ def _held(state: CatalogState, now: float) -> Iterable[Observation]:
 
 
 def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
-    """How many lost writers each stream waits for: those with `whenLost: hold` (E46 hold), and any that waits."""
+    """How many lost writers each stream waits for, if it has `whenLost: hold` (E46 hold) or waits for one."""
     for entry in state.streams():
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
         if writers or entry.manifest.spec.progress.when_lost == "hold":
@@ -111,7 +111,7 @@ def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
 
 
 def _most_of(state: CatalogState, counter: str) -> Iterable[Observation]:
-    """The most of one counter among the live readers of each stream that has any."""
+    """The greatest value of one counter among the live readers of each stream that has any."""
     subscribers = state[SUBSCRIPTIONS]
     for entry in state.streams():
         live = [key for key in subscribers.of(entry.record.uid) if subscribers.live(key) is not None]

@@ -1,7 +1,7 @@
 """Watchers: each gets every change in order, at the pace at which it reads, and never slows down another (S26).
 
-Separate from the history because these rules are about connections: their number is bounded, one that does not read is
-cut, and all end when the catalog stops.
+These are the rules about connections: their number is bounded, a watcher that does not read is cut, and all end when
+the catalog stops. The history of changes is in `domain.change_history`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Watcher:
         self._allowed = max(queue, history.behind(revision))  # one that resumes must first catch up
 
     def notify(self) -> bool:
-        """Notify the watcher of new changes; returns whether it was too far behind and is cut."""
+        """Notify the watcher of new changes; returns whether it lagged too far behind and is cut."""
         self.news.set()
         too_far = self._history.behind(self._revision) > self._allowed or self._revision < self._history.floor
         if too_far and not self.ended:
@@ -51,7 +51,7 @@ class Watcher:
         await write(self._opening)
         while not self.ended:
             data, self._revision = self._history.read(self._revision, _PIECE)
-            if data:  # what it may be behind shrinks as it catches up, and never grows again
+            if data:  # its allowed lag shrinks as it catches up, and never grows again
                 self._allowed = max(self._queue, min(self._allowed, self._history.behind(self._revision)))
                 await write(data)
                 continue
@@ -64,7 +64,7 @@ class Watcher:
 
 
 class Watchers:
-    """All watchers. `queue`: changes that one may be behind; `on_cut` is called for each that is cut."""
+    """All watchers. `queue`: changes that one may lag behind; `on_cut` is called for each that is cut."""
 
     def __init__(self, history: ChangeHistory, limit: int, queue: int, on_cut: Callable[[], None]) -> None:
         self._history = history
@@ -75,7 +75,7 @@ class Watchers:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many watch now."""
+        """The number of watchers."""
         return len(self._watchers)
 
     @contextmanager
@@ -101,7 +101,7 @@ class Watchers:
             self._watchers.discard(watcher)
 
     def notify(self) -> None:
-        """Notify all watchers of new changes, and cut those that are too far behind."""
+        """Notify all watchers of new changes, and cut those that lag too far behind."""
         for watcher in list(self._watchers):
             if watcher.notify():
                 self._watchers.discard(watcher)
