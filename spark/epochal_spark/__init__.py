@@ -1,7 +1,7 @@
 """Spark's side of Epochal: streaming queries that publish whole epochs.
 
-Separate from the client library because it needs PySpark (the extra `spark`). Each export is imported when it is first
-used: Spark commits every micro-batch in a new process, which needs little of this package.
+It needs PySpark (the extra `spark`), unlike the client library. Each export is imported when it is first used: Spark
+commits every micro-batch in a new process, which needs little of this package.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,9 +1,8 @@
-"""The writer that holds the capability under which tasks write, and the moves that a commit makes.
+"""Moves the capability under which tasks write: the only place that turns a commit into complete times.
 
-It runs in two places that cannot be one. A streaming query has a driver program that lives as long as the query, so
-`publication` holds the capability in a thread there and can advance it by hand. A batch write runs our code only in
-processes that end before the job does, so `holder` is a process of its own. Both must do the same, and this is the only
-place that turns a commit into complete times.
+The writer that holds the capability runs in one of two places. A streaming query has a driver program that lives as
+long as the query, so `publication` holds the capability in a thread there, and the program can advance it. In a batch
+write, our code runs only in processes that end before the job does, so `holder` is a process of its own.
 """
 
 import epochal
@@ -14,7 +13,7 @@ from epochal_spark.options import Complete
 
 
 class CapabilityMoves:
-    """Moves of an open writer, within its event loop."""
+    """Moves an open writer's capability, within its event loop."""
 
     def __init__(self, writer: epochal.Writer, shape: TimeShape, complete: Complete) -> None:
         self.writer = writer
@@ -28,7 +27,7 @@ class CapabilityMoves:
         if self._complete is Complete.NEVER or batch.greatest is None:
             return
         self._done = batch.greatest if self._done is None else join(self._done, batch.greatest)
-        # The join with what is held never moves back, so a commit that Spark repeats after a crash changes nothing.
+        # Joining with the held times never moves back, so a commit that Spark repeats after a crash changes nothing.
         past = Antichain(self._shape.successors_past(self._done))
         await self._hold_exactly(Antichain(self.writer.held).join(past))
 

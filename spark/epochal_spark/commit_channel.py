@@ -1,11 +1,11 @@
-"""Reports what Spark does in other processes (plan a batch, commit, abort) to the writer that holds the capability.
+"""Reports Spark's steps in other processes (plan a batch, commit, abort) to the writer that holds the capability.
 
 Each report is one loopback connection, answered once the writer has acted.
 
-Separate from both ends because they must agree. Spark's progress reports cannot be used: they come late and
-asynchronously, so a crash between a commit and its report would lose the advance. Here Spark records the commit only
-after the answer, and repeats it after a crash. Each side sends one line of JSON. The token in the address keeps other
-users of the machine from completing epochs.
+Both ends are here, since they must agree. Spark's own progress reports come late and asynchronously, so that a crash
+between a commit and its report would lose the advance. Here Spark records the commit only after the answer, and repeats
+it after a crash. Each side sends one line of JSON. The token in the address keeps other users of the machine from
+completing epochs.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ MAX_LINE = 1 << 16
 
 
 class Handed(NamedTuple):
-    """A place in a trace as text (W3C Trace Context), for options and between processes."""
+    """A trace context as text (W3C Trace Context), for options and between processes."""
 
     traceparent: str
     tracestate: str = ""
 
 
 class HeldCapability(NamedTuple):
-    """Where the capability of a batch job is held, and the job's place in a trace."""
+    """The address of the process that holds a batch job's capability, and the job's trace context."""
 
     address: str
     trace: Handed | None
@@ -43,7 +43,7 @@ class HeldCapability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A micro-batch whose every record is acknowledged; `greatest` is the join of its times, None without records."""
+    """A micro-batch with all records acknowledged; `greatest` is the join of its times, None without records."""
 
     batch: int
     greatest: Time | None
@@ -54,7 +54,7 @@ class HandoverServer:
     """The writer's end.
 
     `on_commit` is awaited before a commit is answered, and `on_abort` before an abort. `on_begin` is awaited before the
-    tasks of a batch may run, and they get what it returns. Only one of them runs at a time, in order.
+    tasks of a batch may run; its result is passed to them. Only one of these runs at a time, in order.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOU
 
 
 def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> Handed | None:
-    """Ask whether the batch that is planned now may run, before its tasks start; returns its place in a trace.
+    """Ask whether the batch that is planned now may run, before its tasks start; returns its trace context.
 
     Raises the reason why not, or `Unavailable` when the writer is gone.
     """
@@ -156,7 +156,7 @@ def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> Handed | None
 def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
     """Report to the writer that the job failed, and wait until every epoch that it appended at is aborted.
 
-    Raises `Unavailable` when it is gone: then it has aborted them, or the publishers do after their time-out.
+    Raises `Unavailable` when it is gone: then it has aborted them, or the publishers will after their time-out.
     """
     _send(address, {"abort": True}, "the job was called off", timeout)
 

@@ -1,6 +1,6 @@
-"""What a stream declares, as far as the sink must agree with it.
+"""The part of a stream's declaration that the sink must match.
 
-Separate from the checks, which compare it with columns, because the driver, Spark's planner and every task need it.
+The driver, Spark's planner and every task need it.
 """
 
 from dataclasses import dataclass

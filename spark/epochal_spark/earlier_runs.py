@@ -1,7 +1,7 @@
-"""Whether a query may begin: checks what catalog and publishers know about its earlier runs, before anything is opened.
+"""Checks whether a query may begin, by what catalog and publishers know about its earlier runs.
 
-Separate from `publication` because it only looks and refuses. Opening a writer fences the one before (E6 sessions), so
-a query that is started twice by mistake would end the one that runs. A query whose checkpoint is lost would publish
+It only looks and refuses, before anything is opened. Opening a writer fences the one before (E6 sessions), so a query
+that is started twice by mistake would end the running one. And a query whose checkpoint is lost would publish
 everything again.
 """
 
@@ -18,16 +18,16 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.messages import GROUP
 
 SILENCE = 3.0
-"""Seconds without a heartbeat, as a publisher reports them, after which a driver is taken to be gone.
+"""A driver counts as gone after this many seconds without a heartbeat, as a publisher reports them.
 
-There is one a second. The time since the report is not counted: it cannot show the heartbeats after it.
+There is one a second. The time since the report does not count, because it says nothing about later heartbeats.
 """
 
 LOOK = 0.2
 """Seconds between looks at the catalog."""
 
 BETWEEN = 0.5
-"""The least seconds between two heartbeats: two reports of the same heartbeat differ by less."""
+"""Least seconds between two heartbeats: two reports of the same heartbeat differ by less."""
 
 PATIENCE = 10.0
 """Seconds to wait for the catalog to say when the writer was last heard; publishers report every second."""
@@ -36,13 +36,14 @@ PROBED = 8
 """How many tasks' writers are opened to find the last batch; each takes some ten milliseconds."""
 
 PROBE_SECONDS = 5.0
-"""Seconds that this may take in all; the batch is only shown in a message."""
+"""Seconds for all of them together; the batch is only shown in a message."""
 
 
 class StartRequest(NamedTuple):
-    """The settings with which a query is started that matter for earlier runs.
+    """A request to start a query: the settings that are compared with earlier runs.
 
-    `spark_id`: the id in its checkpoint, None for a new one. `left`: the last session of it that this program has left.
+    `spark_id`: the id in its checkpoint, None for a new one. `left`: the query's last session that this program has
+    left in order.
     """
 
     stream: str
@@ -69,7 +70,7 @@ async def check(client: epochal.Client, info: StreamInfo, request: StartRequest)
 
 
 async def _refuse_a_second(client: epochal.Client, info: StreamInfo, request: StartRequest) -> None:
-    """Return once the query's writer is not open, or silent; raise `QueryRunning` once it is heard.
+    """Return once the query's writer is not open, or is silent; raise `QueryRunning` once it sends a heartbeat.
 
     The capability of a killed driver is kept for the stream's time-out, and its next run goes on with it. So an open
     writer may be that of a killed driver, and only heartbeats show that a driver runs. One heartbeat is not enough: a
@@ -100,14 +101,14 @@ async def _refuse_a_second(client: epochal.Client, info: StreamInfo, request: St
 
 
 class _Silence(NamedTuple):
-    """Seconds since a publisher has heard a writer, and since it has reported that."""
+    """Seconds since a publisher last heard a writer, and since it reported that."""
 
     silent: float
     reported: float
 
 
 def _silent(info: StreamInfo, writer: str) -> Iterator[_Silence]:
-    """What each publisher reports about the writer, if it holds time back there."""
+    """Each publisher's report about the writer, if the writer holds time back there."""
     for segment in info.segments:
         for holder in segment.holders:
             if holder.writer == writer and holder.kind == HolderKind.WRITER and holder.silent is not None:
@@ -137,7 +138,7 @@ def _tasks(query: str, writers: Iterable[str]) -> dict[str, list[int]]:
 async def _last_batch(
     client: epochal.Client, info: StreamInfo, request: StartRequest, known: dict[str, list[int]]
 ) -> int | None:
-    """The last batch from which a publisher remembers an append, found by opening the writers of a few of its tasks."""
+    """The last batch of which publishers remember an append, found by opening the writers of some of its tasks."""
     if any(segment.finishing for segment in info.segments):
         return None  # an open would cancel that (E7 finish)
     ids = sorted((partition, spark_id) for spark_id, partitions in known.items() for partition in partitions)

@@ -1,9 +1,8 @@
 """The process that holds a batch job's capability.
 
-Spark calls the sink's code for a batch write only in short-lived processes (its planner, its tasks, its commit), none
+For a batch write, Spark calls the sink's code only in short-lived processes (its planner, its tasks, its commit), none
 of which lives as long as the job. So the planner starts this one. It sends heartbeats to the publishers while the tasks
-write, completes times when the job commits, aborts what the job has published when it fails, and ends when Spark's
-driver ends.
+write, completes times when the job commits, aborts the job's epochs when it fails, and ends when Spark's driver ends.
 """
 
 import asyncio
@@ -25,11 +24,11 @@ from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.tracing import Batches
 
 POLL = 0.5
-"""Seconds between looks at the driver where the system does not report its end."""
+"""Seconds between looks at the driver, on systems that do not report its end."""
 
 
 class Order(NamedTuple):
-    """What a holder is to do; `driver` is the process whose end ends it."""
+    """The order to a holder; it ends with the process `driver`."""
 
     stream: str
     catalog: str
@@ -48,11 +47,11 @@ class _Outcome(Enum):
 
 
 class _JobFailed(Exception):
-    """Leaves the writer's block so that its epochs are aborted."""
+    """Raised to leave the writer's block, so that its epochs are aborted."""
 
 
 def look_up_now(options: SinkOptions) -> Declared:
-    """What the stream declares, read in a process without an event loop."""
+    """The stream's declaration, read in a process without an event loop."""
 
     async def read() -> Declared:
         async with CatalogClient(options.catalog) as catalog:
@@ -62,7 +61,7 @@ def look_up_now(options: SinkOptions) -> Declared:
 
 
 def start_holder(options: SinkOptions, driver: int) -> HeldCapability:
-    """Start the process; returns the address for commits once it holds the capability. Raises what it failed with."""
+    """Start the process; returns the address for commits once it holds the capability. Raises its error if it fails."""
     order = Order(
         options.stream, options.catalog, options.query, options.complete, options.finish, options.wait, driver,
         None if options.trace is None else (options.trace.traceparent, options.trace.tracestate),
@@ -179,7 +178,7 @@ def _lives(process: int) -> bool:
 
 
 def _reply(answer: dict[str, Any]) -> None:
-    """Print the one line for the process that started this one; nothing is printed after it."""
+    """Print one line for the process that started this one; nothing is printed after it."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
     sys.stdout.close()

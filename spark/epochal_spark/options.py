@@ -1,7 +1,7 @@
 """The options of the sink, read and checked as a whole.
 
-Separate from the sink because several processes (driver, planner, commit) read them and must read them the same way,
-and because all problems are reported at once.
+Several processes (driver, planner, commit) read them, and must read them in the same way. All problems are reported at
+once.
 """
 
 import re
@@ -15,7 +15,7 @@ from epochal_spark.commit_channel import Handed
 
 
 class Complete(StrEnum):
-    """What a commit completes."""
+    """Which times a commit completes."""
 
     BATCH = "batch"
     """Every time up to the greatest one published so far: later batches hold later times only."""
@@ -50,7 +50,7 @@ OPTIONS = (
 """All of them; docs/spark.md says what each means. `query` and `handover` are set by `epochal_spark.publish()`."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
-"""What Spark itself may put among the options of a sink."""
+"""Options that Spark itself may add to those of a sink."""
 
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -58,13 +58,13 @@ _PUBLISH = (
     "start the query by epochal_spark.publish(), which holds its capability, with the trigger processingTime, once or "
     "availableNow; continuous and real-time ones cannot be used"
 )
-"""The hint where the driver's part is missing. It names the triggers because Spark does not report its trigger to a
-sink, and under a continuous one Spark would show a query as running that publishes nothing, whatever commits raise."""
+"""The hint when the driver's part is missing. It names the triggers because Spark does not report its trigger to a
+sink. Under a continuous one, Spark would show a query as running that publishes nothing, whatever commits raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What is written where.
+    """The stream to write to, and how rows become records.
 
     `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `query`: the writer id under
     whose capability the tasks write. `key`: the column that places a record; without it a task writes to all segments

@@ -1,8 +1,8 @@
 """Turns a DataFrame's columns into the records of an append, in the encoding and the schema that the stream declares.
 
 Rows are divided by time, segment and topic first. With `arrow` a record is a whole record batch and nothing is done row
-by row. With `msgpack` and `json` a record is a map from column name to value. Separate from the sink because it is
-plain column work that needs neither Spark's runtime nor a network, and because a task spends most of its time here.
+by row. With `msgpack` and `json` a record is a map from column name to value. This is plain column work, without
+Spark's runtime or a network, and a task spends most of its time in it.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ from epochal_spark.schemas import payload_columns
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 Placer = Callable[[bytes | None], str]
-"""Which segment takes a key."""
+"""Returns the segment for a key."""
 
 
 class Group(NamedTuple):
-    """Rows of one time, segment and topic, in the order in which they came; `key` is one that leads to the segment."""
+    """Rows of one time, segment and topic, in their original order; `key` is a key that leads to the segment."""
 
     time: Time
     segment: str
@@ -72,7 +72,7 @@ def groups(
 
 
 def _ordered(columns: list[Ints]) -> tuple[list[Ints], Ints | None]:
-    """The columns sorted, by the first column first, and the indices that sort rows so; None where they are sorted."""
+    """The columns sorted, by the first column first, and the indices that sort the rows; None if already sorted."""
     if len(columns) == 2 and not columns[1].any() and bool((columns[0][1:] >= columns[0][:-1]).all()):
         return columns, None
     order = np.lexsort(columns[::-1])  # stable: rows of one group keep their order
@@ -82,7 +82,7 @@ def _ordered(columns: list[Ints]) -> tuple[list[Ints], Ints | None]:
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
     """The ints of a time column, in the order of the shape."""
     if pa.types.is_struct(column.type):
-        for part in column.flatten():  # carries the nulls of the struct into its parts
+        for part in column.flatten():  # the nulls of the struct become nulls of its parts
             yield from _leaves(part)
     else:
         yield column
@@ -129,7 +129,7 @@ def _topics(batch: pa.RecordBatch, name: str | None) -> tuple[list[bytes], Ints]
     for topic in given:
         if len(topic) > MAX_TOPIC:
             raise too_long(name, "topic", topic, MAX_TOPIC)
-    topics = sorted(set(given))  # not as they come: the same topics in another order of rows give the same batches
+    topics = sorted(set(given))  # sorted, so that another order of rows with the same topics gives the same batches
     index = {topic: at for at, topic in enumerate(topics)}
     distinct = np.asarray([index[topic] for topic in given], dtype=np.int64)
     return topics, distinct[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -144,7 +144,7 @@ APPEND_RECORDS = 4096
 first of them early."""
 
 APPEND_BYTES = 4 << 20
-"""Bytes of one append, roughly, as Arrow holds them; well below the publisher's limit of 16 MiB."""
+"""About the most bytes of one append, in Arrow's memory; well below the publisher's limit of 16 MiB."""
 
 
 class Payload:
@@ -170,7 +170,7 @@ class Payload:
         return pa.RecordBatch.from_arrays(columns, schema=self._wanted)
 
     def chunks(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Divide the rows of one group into what one append carries."""
+        """Divide the rows of one group into parts of one append each."""
         most = rows.num_rows if self._arrow else min(APPEND_RECORDS, rows.num_rows)
         size = max(1, min(most, rows.num_rows * APPEND_BYTES // max(1, rows.nbytes)))
         for start in range(0, rows.num_rows, size):

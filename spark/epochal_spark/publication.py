@@ -1,7 +1,7 @@
 """`epochal_spark.publish`: a streaming query whose capability is held by a writer in the driver's process.
 
-Separate from the sink, whose parts run in Spark's processes. For a query, only the writer here completes times. It has
-a thread and an event loop of its own, so that it sends heartbeats to the publishers whatever the driver's program does.
+The sink's parts run in Spark's processes; for a query, only the writer here completes times. It has a thread and an
+event loop of its own, so that it sends heartbeats to the publishers whatever the driver's program does.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Publication:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the query has ended by itself or was stopped; False if `timeout` seconds pass before.
 
-        Raises what the query failed with: an `EpochalError` where that was the cause, else Spark's error.
+        Raises the query's error: an `EpochalError` if one was the cause, else Spark's.
         """
         with self._holder.named_failures():
             if timeout is None:
@@ -73,7 +73,7 @@ class Publication:
 
     @property
     def held(self) -> tuple[Time, ...]:
-        """What the query holds: its batches can publish at any time that is at or after one of these."""
+        """The held times: the query's batches can publish at any time at or after one of these."""
         return self._holder.held
 
 
@@ -157,7 +157,7 @@ async def _check_and_replace(
     client: epochal.Client,
     info: StreamInfo,
 ) -> None:
-    """Raise for a query that cannot be published; only then stop the one that it takes over in this program."""
+    """Raise for a query that cannot be published; if it can, stop the query that it takes over in this program."""
     check_schema(schema, options, Declared.of(info))
     await earlier_runs.check(client, info, request)
     if other is not None:
@@ -187,24 +187,24 @@ def _check_query(df: DataFrame, trigger: Mapping[str, Any], *, finish: bool) -> 
 
 
 class _Before(NamedTuple):
-    """What this program knows about a query that is to begin: its session left last, and the run to take over."""
+    """What this program knows about a starting query: the last session that it left, and the run to take over."""
 
     left: int | None
     other: "_Holder | None"
 
 
 class _ThisProgram:
-    """The queries that publish from this program, so that a second one of a name is refused or takes over at once."""
+    """The queries that publish from this program: a second one of the same name is refused, or takes over at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[tuple[str, str, str], _Holder] = {}
         self._left: dict[tuple[str, str, str], int] = {}
-        """The session that was left last. While it is the writer's newest, no other program uses the capability."""
+        """The last session left, by query. While it is the writer's newest, no other program uses the capability."""
 
     @contextlib.contextmanager
     def runs(self, holder: "_Holder", *, take_over: bool) -> Iterator[_Before]:
-        """Count `holder` as running in the block. Raises `QueryRunning` where one runs and is not to be taken over."""
+        """Count `holder` as running in the block. Raises `QueryRunning` if another runs and must not be taken over."""
         key = (holder.catalog, holder.stream, holder.query)
         with self._lock:
             other = self._running.get(key)
@@ -218,7 +218,7 @@ class _ThisProgram:
                 if holder.session is not None:
                     self._left[key] = holder.session
                 if self._running.get(key) is holder:
-                    if other is not None and not other.ended:  # this one did not begin, and the other goes on
+                    if other is not None and not other.ended:  # this one did not begin, and the other still runs
                         self._running[key] = other
                     else:
                         del self._running[key]
@@ -239,7 +239,7 @@ class _Holder:
         self._batches = Batches(stream, query)
         self._opened: Future[None] = Future()
         self._how: _Leaving | None = None
-        """How to leave, once that is known."""
+        """How to leave, once that is decided."""
         self._leaving: asyncio.Event
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -247,15 +247,15 @@ class _Holder:
         self._thread = threading.Thread(target=self._run, name=f"epochal {query}", daemon=True)
         self._error: BaseException | None = None
         self._refusal: EpochalError | None = None
-        """Why a batch was not begun or not committed."""
+        """The reason why a batch was not begun or not committed."""
         self._running: Future[tuple[StreamingQuery, QueryCheckpoint]] = Future()
         self._begun_batch: tuple[int, int] | None = None
-        """The batch that was begun last, and its partitions."""
+        """The last batch that was begun, and its number of partitions."""
         self._gave_way = False
         self.address = ""
         self.session: int | None = None
         self.before_opening: Callable[[epochal.Client, StreamInfo], Awaitable[None]]
-        """Raises why the writer may not open; opening it would fence the query's earlier writer (E6 sessions)."""
+        """Raises an error if the writer may not open: opening would fence the query's earlier writer (E6 sessions)."""
 
     # ---- the driver's side ----
 
@@ -278,7 +278,7 @@ class _Holder:
         return query
 
     def leave(self, *, finish: bool) -> None:
-        """Leave with a promise: no more data ever (`finish`), or whole so far (`close`). Raises what failed."""
+        """Leave with a promise: no more data ever (`finish`), or all data so far (else). Raises what failed."""
         self._end(_Leaving.FINISH if finish else _Leaving.CLOSE)
         if self._error is not None:
             raise self._error
@@ -301,7 +301,7 @@ class _Holder:
 
     @contextlib.contextmanager
     def named_failures(self) -> Iterator[None]:
-        """If an `EpochalError` made the query fail, raise that, not Spark's exception with its text."""
+        """If an `EpochalError` made the query fail, raise that instead of Spark's exception with its text."""
         try:
             yield
         except PySparkException as error:
@@ -316,7 +316,7 @@ class _Holder:
 
     @property
     def held(self) -> tuple[Time, ...]:
-        """What the writer holds."""
+        """The times that the writer holds."""
         return self._holding.writer.held
 
     @property
@@ -383,7 +383,7 @@ class _Holder:
                 await writer.close()
 
     async def _begun(self) -> Handed | None:
-        """Refuse a batch whose rows could not be recognised, or whose capability is lost."""
+        """Refuse a batch if its rows could not be recognised as repeats, or if its capability is lost."""
         with self._noting_refusals():
             if self._gave_way:
                 raise self._fenced()
@@ -392,7 +392,7 @@ class _Holder:
         return self._batches.handed
 
     def _check_partitions(self) -> None:
-        """Record a new batch. Before it commits or aborts, Spark plans the same one again: nothing changes then."""
+        """Record a new batch. Spark plans a batch again for its commit or abort; then nothing changes."""
         try:
             query, kept = self._running.result(START_TIMEOUT)
         except TimeoutError:

@@ -1,7 +1,7 @@
 """Checks that a DataFrame's columns can be published.
 
-Separate from `payload`, which works on the data. Here a query is refused before it starts. The error names every wrong
-column, what the stream has, what the DataFrame has, and how to correct it.
+A query is refused here before it starts; `payload` works on the data. The error names every wrong column, its type in
+the stream and in the DataFrame, and how to correct it.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _SPARK_TYPES = {
     "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "bigint",
     "float32": "float", "float64": "double", "string": "string", "binary": "binary", "date32": "date",
 }  # fmt: skip
-"""Spark's type for each plain one. Spark has no unsigned ints: the next larger type carries them, value by value."""
+"""Spark's type for each plain type. Spark has no unsigned ints: the next larger type carries them, value by value."""
 
 
 def check_schema(schema: t.StructType, options: SinkOptions, declared: Declared | None = None) -> None:
@@ -121,9 +121,9 @@ def _topic(schema: t.StructType, name: str | None) -> Iterator[Problem]:
 
 
 def _fields(schema: t.StructType, used: set[str | None], declared: Schema) -> Iterator[Problem]:
-    """Where the columns differ from the fields that the stream declares (S28).
+    """The differences between the columns and the fields that the stream declares (S28).
 
-    Columns that are `used` for time, key or topic need no field: what they say is in the epoch or its batches.
+    Columns that are `used` for time, key or topic need no field: their values are in the epoch or its batches.
     """
     has = {field.name: field.dataType for field in schema.fields}
     for field in declared.fields:
@@ -149,7 +149,7 @@ def _payload(schema: t.StructType, names: list[str], encoding: str) -> Iterator[
 
 
 def _carried(path: str, kind: t.DataType, encoding: str) -> Iterator[Problem]:
-    """What the encoding cannot carry."""
+    """The parts of a column that the encoding cannot carry."""
     match kind:
         case t.StructType():
             for name in sorted({name for name in kind.names if kind.names.count(name) > 1}):

@@ -1,6 +1,6 @@
 """A Spark session that can publish: its workers run this interpreter, and the data source is registered in it.
 
-Separate from `publication` because a program with its own session only needs to register the data source.
+A program with a session of its own only needs `register`.
 """
 
 import os
@@ -17,7 +17,7 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""The settings of a session that is made here, where they differ from Spark's defaults."""
+"""The settings of a session made here that differ from Spark's defaults."""
 
 
 def session(name: str, master: str | None = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:

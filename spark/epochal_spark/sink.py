@@ -1,13 +1,13 @@
-"""The data source `epochal`: what Spark calls, in the processes in which it calls it.
+"""The data source `epochal`: the classes that Spark calls, in several processes.
 
-Separate from `tasks`, which talks to publishers. Spark makes a new object of these classes in its planner, copies it to
-its tasks and makes another one for each commit, all in different processes. So no attribute gets from `write` to
-`commit`, only the messages do. What only some of these processes need is imported where it is needed: a commit is a new
-process for every micro-batch, and would otherwise take longer to import than to act.
+Spark makes a new object of these classes in its planner, copies it to its tasks and makes another one for each commit,
+all in different processes. So no attribute gets from `write` to `commit`, only the messages do. Modules that only some
+of these processes need are imported where they are used: a commit is a new process for every micro-batch, and would
+otherwise take longer to import than to act. Publishers are called in `tasks`.
 
-Whenever the source is registered it is checked that the Python which Spark's workers run can run it. Unless
-PYSPARK_PYTHON is set, PySpark takes `python3` from the PATH. That may be another Python than the driver's, and then a
-task fails with an import error that does not show the cause.
+When the source is registered, it checks that the Python of Spark's workers can run it. Unless PYSPARK_PYTHON is set,
+PySpark takes `python3` from the PATH. That may be another Python than the driver's, and then a task fails with an
+import error that does not show the cause.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task published: the join of its times (None without records) and how many records."""
+    """The result of one task: the join of its times (None without records) and its number of records."""
 
     partition: int
     greatest: Time | None
@@ -49,7 +49,7 @@ class TaskCommit(WriterCommitMessage):
 
 
 def _committed(messages: "Sequence[WriterCommitMessage | None]", batch: int) -> Committed:
-    """What all tasks have published together; raises `UsageError` where the message of one is missing."""
+    """The results of all tasks together; raises `UsageError` if a task's message is missing."""
     tasks = [message for message in messages if isinstance(message, TaskCommit)]
     if len(tasks) != len(messages):
         raise UsageError(
@@ -94,7 +94,7 @@ class EpochalSink(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A batch failed, and Spark will run it again: there is nothing to do.
 
-        What it published completes with that run, or is aborted with the query.
+        Its records complete with that run, or are aborted with the query.
         """
 
 
@@ -167,7 +167,7 @@ class EpochalDataSource(DataSource):
     ) -> EpochalSink:  # Spark passes both by position and by these names
         """The sink of a streaming query; called before the tasks of each batch, and for each commit and abort.
 
-        Raises `ConfigError` for options or columns that cannot be used, and why the batch may not run.
+        Raises `ConfigError` for options or columns that cannot be used, and the reason if the batch may not run.
         """
         from epochal_spark.schemas import check_schema
 
@@ -205,7 +205,7 @@ def _is_this_one(found: str) -> bool:
 
 
 def _try(python: str) -> str:
-    """What is wrong with an interpreter; empty if it can run the sink."""
+    """The reason why an interpreter cannot run the sink; empty if it can."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
         tried = subprocess.run([python, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT, check=False)

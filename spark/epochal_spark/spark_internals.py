@@ -1,8 +1,7 @@
-"""What Spark shows nowhere else: how a query ended, its next batch, the error of a task; and a query's checkpoint.
+"""Facts that Spark's public interface lacks: how a query ended, its next batch, a task's error; and its checkpoint.
 
-Depends on Spark's internal objects (`StreamExecution` and its contexts), which are no public interface, and on how
-Spark and Python print an error: the driver gets the errors of a query's tasks only as text. Both may change with
-Spark's version.
+They come from Spark's internal objects (`StreamExecution` and its contexts), and from the way Spark and Python print an
+error: the driver gets the errors of a query's tasks only as text. Both may change with Spark's version.
 """
 
 import json
@@ -21,10 +20,10 @@ ENDING = frozenset({"availableNow", "once"})
 
 
 def ended_by_itself(query: StreamingQuery, trigger: str | None) -> bool:
-    """Whether a query that is over, and has not failed, has published all that it was started for.
+    """Whether a query that ended without an error has published everything that it was started for.
 
-    False where it was stopped before. Spark reports `stop()` nowhere, but it shows in the last trigger: a trigger that
-    was cut short has no recorded duration, and a run of `availableNow` ends only by a trigger that found no more data.
+    False if it was stopped before. Spark reports `stop()` nowhere, but it shows in the last trigger: a trigger that was
+    cut short has no recorded duration, and a run of `availableNow` ends only with a trigger that found no more data.
     """
     if trigger not in ENDING:
         return False
@@ -35,7 +34,7 @@ def ended_by_itself(query: StreamingQuery, trigger: str | None) -> bool:
 
 
 def planned(query: StreamingQuery) -> tuple[int, int]:
-    """The batch whose tasks are about to run, and into how many partitions it is divided.
+    """The batch whose tasks are about to run, and its number of partitions.
 
     Call it while Spark makes the sink's writer: then the batch is planned, and its tasks have not started.
     """
@@ -57,7 +56,7 @@ _RAISED = re.compile(
 _BECAME = re.compile(
     r"^(?:The above exception was the direct cause|During handling of the above exception)\b", re.MULTILINE
 )
-"""What Python prints between an exception and the one raised from it: only the last of these was raised."""
+"""Python prints this between an exception and the one raised from it; only the last exception was raised."""
 
 
 def ours(error: PySparkException) -> EpochalError | None:
@@ -72,21 +71,21 @@ def ours(error: PySparkException) -> EpochalError | None:
 
 
 FOLDER = "epochal"
-"""Within the checkpoint, beside Spark's own `offsets` and `commits`."""
+"""The folder in the checkpoint, beside Spark's own `offsets` and `commits`."""
 
 _BEGUN = re.compile(r"batch-(\d+)-partitions-(\d+)")
 
 
 class QueryCheckpoint:
-    """One checkpoint directory, in the driver: read, and one thing added, with how many partitions a batch was begun.
+    """One checkpoint directory, in the driver: it is read, and the number of partitions of each batch is added.
 
     It may be anywhere (a local directory, HDFS, an object store): it is reached through Hadoop's file systems in the
     driver's JVM, as Spark does.
 
-    A task's appends are numbered by micro-batch and partition, so that a task that runs again is recognised. That holds
-    only if the batch is divided into the same partitions. So their number is recorded before the first task starts, and
-    compared when Spark runs a begun batch again after a restart. It is the name of an empty file: a file is there or
-    not, while its contents could be torn by a crash.
+    A task's appends are numbered by micro-batch and partition, so that publishers recognise a task that runs again.
+    That works only if the batch is divided into the same partitions. So their number is recorded before the first task
+    starts, and compared when Spark runs a begun batch again after a restart. The record is the name of an empty file:
+    a crash could tear the content of a file, but its name is there or not.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
@@ -111,7 +110,7 @@ class QueryCheckpoint:
             stream.close()
 
     def begin(self, query: str, batch: int, partitions: int) -> None:
-        """Record that `batch` begins with so many partitions, before any of its tasks runs.
+        """Record that `batch` begins with this number of partitions, before any of its tasks runs.
 
         Raises `PartitionsChanged` if it was begun before with another number.
         """
@@ -129,7 +128,7 @@ class QueryCheckpoint:
             self._files.mkdirs(folder)
             self._files.createNewFile(self._path(folder, f"batch-{batch}-partitions-{partitions}"))
         for path, (begun, _) in found.items():
-            if begun < batch:  # that batch has committed: only then does Spark begin the next
+            if begun < batch:  # that batch has committed, because only then does Spark begin the next
                 self._files.delete(path, False)
 
 

