@@ -62,7 +62,7 @@ def test_each_trouble_and_the_worst_first(item: StreamInfo, expected: str) -> No
 
 def test_of_several_holders_the_first_that_needs_attention_is_named() -> None:
     (found,) = judge(stream(held("opening", 99.0, None, None), held(seconds=98.0), held(seconds=97.0, writer="w2")))
-    assert found.words == "segment 0 stands at 4: it has waited for 1m39s until progress.minWriters writers have opened"
+    assert found.words == "segment 0 is at 4: it has waited for 1m39s until progress.minWriters writers have opened"
     (found,) = judge(stream(held(seconds=9.0), held(seconds=98.0, writer="w2"), held(seconds=97.0, writer="w3")))
     assert found.advice == "w2 is alive; it should advance, or finish"
 
@@ -73,7 +73,7 @@ def test_each_lost_writer_is_named_once_with_both_ways_out() -> None:
     assert judge(item) == [
         StreamVerdict(
             Trouble.LOST,
-            f"segment 0 stands at 4: it has waited for {waited} for lost writer {writer}",
+            f"segment 0 is at 4: it has waited for {waited} for lost writer {writer}",
             f"start {writer} again under the same id, or: epochal release a/b {quoted}",
         )
         for waited, writer, quoted in (("1m30s", "w 2", "'w 2'"), ("1m20s", "w1", "w1"))

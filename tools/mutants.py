@@ -121,8 +121,8 @@ class Outcome:
     def __str__(self) -> str:
         """One row of the table."""
         name, rules = self.mutant.path.stem, ", ".join(self.mutant.rules)
-        told = self.note or self.mutant.fault
-        return f"{self.verdict:<9} {rules:<4} {name:<40} {self.seconds:5.1f} s  {told}"
+        text = self.note or self.mutant.fault
+        return f"{self.verdict:<9} {rules:<4} {name:<40} {self.seconds:5.1f} s  {text}"
 
     def as_json(self) -> dict[str, Any]:
         """What `make rules` reads."""

@@ -93,7 +93,7 @@ def read_rules(markdown: str) -> dict[str, Rule]:
     rules: dict[str, Rule] = {}
     for row in filter(None, map(_ROW.match, markdown.splitlines())):
         if row["id"] in rules:
-            raise ValueError(f"rule {row['id']} stands twice in the table")
+            raise ValueError(f"rule {row['id']} is twice in the table")
         if row["status"] not in ("current", "planned"):
             raise ValueError(f"rule {row['id']} has the status {row['status']!r}; known are current and planned")
         rules[row["id"]] = Rule(row["status"], row["name"])

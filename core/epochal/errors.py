@@ -368,7 +368,7 @@ class BackgroundTaskEnded(EpochalError):
     """A task that a writer, a subscription or a blocking call depends on was cancelled, or failed.
 
     Tasks of the event loop that are not the program's own must not be cancelled one by one, nor all at once, while
-    something is open. What was open is over: open it again.
+    something is open. The writer or subscription has ended: open it again.
     """
 
     code = "background_task_ended"

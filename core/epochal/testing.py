@@ -30,7 +30,7 @@ from epochal.local import LocalMode, LocalSettings
 from epochal.resources.manifest import API_VERSION
 
 NAMESPACE = "test"
-"""Of the streams that are declared here."""
+"""The namespace of the streams that are declared here."""
 PATIENCE = 60.0
 """Seconds for the services to start and to stop, and for a stream to be served."""
 

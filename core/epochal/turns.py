@@ -1,4 +1,4 @@
-"""Turns for what is heavy to begin: a few begin at once, the others wait, and whoever takes long holds up nobody.
+"""Turns for heavy starts: a few run at once, the others wait, and one that takes long does not delay the rest.
 
 Used where many things are started: a machine on which all of them begin together gets none of them ready in time.
 """
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Turns:
-    """At most `most` turns at once; after `seconds` a turn counts no longer, and who has it goes on."""
+    """At most `most` turns at once; after `seconds` a turn no longer counts, though its holder may go on."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._free = asyncio.Semaphore(most)

@@ -19,7 +19,7 @@ from epochal.catalog_api.texts import show_time
 from epochal.protocol.blockers import HolderKind
 
 HELD_LONG = 60.0
-"""Seconds for which a time is held, after which somebody should look at its holder."""
+"""Seconds for which a time is held, after which its holder needs attention."""
 SILENT_LONG = 10.0
 """Seconds without a heartbeat after which a writer has probably gone: heartbeats come every few seconds."""
 WAITING_LONG = 5.0
@@ -29,7 +29,7 @@ MOST_NAMED = 10
 
 
 class Trouble(StrEnum):
-    """What is wrong with a stream, the worst first."""
+    """The problems that a stream can have, the worst first."""
 
     DOWN = "down"
     """A segment has no publisher: nothing is published or read there."""
@@ -52,7 +52,7 @@ class StreamVerdict:
 
     trouble: Trouble
     words: str
-    """What is seen, in one line, without the name of the stream."""
+    """The problem in one line, without the name of the stream."""
     advice: str
     """What to do about it, in one line."""
 
@@ -168,15 +168,15 @@ def _lost(stream: StreamInfo) -> list[StreamVerdict]:
 
 
 def _held(stream: StreamInfo) -> list[StreamVerdict]:
-    """The first holder that somebody should look at."""
+    """The first holder that needs attention."""
     found = (_judge_holder(stream, held) for held in stream.held_back)
     return [verdict for verdict in found if verdict is not None][:1]
 
 
 def _judge_holder(stream: StreamInfo, held: HeldBack) -> StreamVerdict | None:
-    """Whether somebody should look at a holder.
+    """Whether a holder needs attention.
 
-    A stream without a writer is well, because nobody publishes; but not while records wait there for completion.
+    A stream without a writer is well, because no one publishes; but not while records wait there for completion.
     """
     seconds = held.seconds or 0.0
     words = held.words
@@ -191,7 +191,7 @@ def _judge_holder(stream: StreamInfo, held: HeldBack) -> StreamVerdict | None:
             advice = "start the missing writers, or declare a smaller progress.minWriters"
         case "parked" if seconds > HELD_LONG and (epochs := _open_epochs(stream)):
             many = f"{epochs:,} epoch{'' if epochs == 1 else 's'}"
-            words = f"records of {many} wait, and nobody is left who could complete that: {words}"
+            words = f"records of {many} wait, and no one is left to complete them: {words}"
             advice = f"open a writer that advances, such as: epochal pub {stream.qualified} --advance T"
         case "finishing" if seconds > HELD_LONG:
             advice = "the writers of the other segments have not finished"

@@ -226,7 +226,7 @@ class Demo:
         return run
 
     def _take(self, run: Run, pod: str, event: dict[str, Any]) -> None:
-        """What a subscriber told: into its tally, and to the view."""
+        """Add a subscriber's event to its tally, and show it."""
         if pod == DRIVER:
             return
         tally = run.early if pod == EARLY else run.late
@@ -241,7 +241,7 @@ class Demo:
             run.view.back(run.back_after)
 
     def _delete_by_force(self, publisher: str) -> None:
-        """Take away a publisher's pod as the loss of its node would; the operator makes it anew."""
+        """Take away a publisher's pod as the loss of its node would; the operator creates it again."""
         pod = publisher.rpartition(".")[2]
         force = ("--grace-period=0", "--force", "--wait=false")
         self.cluster.kubectl("delete", "pod", pod, "--namespace", NAMESPACE, *force)
@@ -257,7 +257,7 @@ class Demo:
         logs.follow(FollowedPod(name, last="ended"))
 
     def _traced(self) -> list[dict[str, str]]:
-        """What a container is told of the collector, as its environment."""
+        """The environment that names the collector to a container."""
         return [{"name": ENDPOINT, "value": COLLECTOR}] if self.traces else []
 
     def _submit(self, logs: Logs) -> None:
@@ -269,8 +269,8 @@ class Demo:
             labels = [f"spark.kubernetes.{role}.label.epochal.dev/inject=true" for role in ("driver", "executor")]
             command[1:1] = [word for label in labels for word in ("--conf", label)]
         if self.traces:
-            told = [f"spark.kubernetes.driverEnv.{ENDPOINT}={COLLECTOR}", f"spark.executorEnv.{ENDPOINT}={COLLECTOR}"]
-            command[1:1] = [word for setting in told for word in ("--conf", setting)]
+            pairs = [f"spark.kubernetes.driverEnv.{ENDPOINT}={COLLECTOR}", f"spark.executorEnv.{ENDPOINT}={COLLECTOR}"]
+            command[1:1] = [word for pair in pairs for word in ("--conf", pair)]
         if isinstance(self.cluster, node.Node):  # Debian's etcd has not what Spark's watches ask for; it also polls
             command[1:1] = ["--conf", "spark.kubernetes.executor.enableApiWatcher=false"]
         log = CACHE / "logs" / "demo-submit.log"

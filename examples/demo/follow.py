@@ -54,7 +54,7 @@ class LineView:
 
 
 def replay(event: dict[str, Any], run: Run, tally: Tally) -> None:
-    """Take over what a follower told about an hour, its join, a kill or its end."""
+    """Take over a follower's event: an hour, its join, a kill or its end."""
     match event["event"]:
         case "hour":
             tally.hours[event["hour"]] = {origin: Sums(*sums) for origin, sums in event["sums"].items()}
@@ -77,8 +77,8 @@ def tell(event: str, **fields: Any) -> None:
 async def follow(which: str, stream: str, hours: int, *, kills: bool) -> None:
     """Follow the stream until it is complete.
 
-    `hours` is how many there will be, for the one who joins late; if it `kills`, it tells which publisher and when, and
-    whoever listens deletes the pod.
+    `hours` is how many there will be, for the follower that joins late; if it `kills`, it reports which publisher and
+    when, and the program that reads this deletes the pod.
     """
     run = Run(0, LineView(), kills=kills, total=hours, kill_how=KILL)
     run.kill_process = lambda publisher: tell("kill", publisher=publisher)

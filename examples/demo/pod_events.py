@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FollowedPod:
-    """A pod that is followed until it has told the event `last`."""
+    """A pod that is followed until it has reported the event `last`."""
 
     pod: str
     last: str
@@ -33,10 +33,10 @@ class Logs:
     """The events of some pods, while entered."""
 
     def __init__(self, cluster: Kubernetes, namespace: str) -> None:
-        """Follow nobody yet."""
+        """Follow no pod yet."""
         self._cluster = cluster
         self._namespace = namespace
-        self._told: queue.Queue[tuple[str, Event]] = queue.Queue()
+        self._reported: queue.Queue[tuple[str, Event]] = queue.Queue()
         self._open: dict[str, FollowedPod] = {}
         self._ended = threading.Event()
         self._processes: dict[str, subprocess.Popen[str]] = {}
@@ -59,10 +59,10 @@ class Logs:
         self._threads[-1].start()
 
     def events(self, deadline: float) -> Iterator[tuple[str, Event]]:
-        """Pod and event, until each pod has told its last; `failed` with a reason `why` if one never will."""
+        """Pod and event, until each pod has reported its last; `failed` with a reason `why` if one never will."""
         while self._open:
             try:
-                pod, event = self._told.get(timeout=_LOOK)
+                pod, event = self._reported.get(timeout=_LOOK)
             except queue.Empty:
                 if (why := self._failure(deadline)) is not None:
                     yield "", {"event": "failed", "why": why}
@@ -72,7 +72,7 @@ class Logs:
             yield pod, event
 
     def _failure(self, deadline: float) -> str | None:
-        """Why one of those who are still to tell something never will."""
+        """Why one of the pods that still have events to report never will."""
         late = time.monotonic() > deadline
         for pod in self._open:
             status = self._cluster.get("pod", pod, namespace=self._namespace)["status"]
@@ -111,7 +111,7 @@ class Logs:
                     read += 1
                     if line.startswith('{"event": '):
                         event = json.loads(line)
-                        self._told.put((follower.pod, event))
+                        self._reported.put((follower.pod, event))
                         if event["event"] == follower.last:
                             process.terminate()
                             return

@@ -107,17 +107,17 @@ class Run:
     async def _listen(self, job: Job) -> None:
         """Lead the job through its steps."""
         began = 0.0
-        async for told in job.events():
-            match told["event"]:
+        async for event in job.events():
+            match event["event"]:
                 case "prepared":
-                    self.total = told["hours"]
-                    self.view.prepared(self.days, told["hours"], told["flights"])
+                    self.total = event["hours"]
+                    self.view.prepared(self.days, event["hours"], event["flights"])
                 case "started":
                     self.view.step("publishing")
                     began = time.monotonic()
                     job.begin()
                 case "published":
-                    self.batches, self.publishing = told["batches"], time.monotonic() - began
+                    self.batches, self.publishing = event["batches"], time.monotonic() - began
                     self.view.step("comparing with a plain Spark batch over the same file")
 
     async def follow(self, subscription: epochal.Subscription, tally: Tally, *, late: bool) -> None:

@@ -105,7 +105,7 @@ class PlainView:
 
 
 class LiveView:
-    """A table of the last hours, a bar, and a line for each subscriber; drawn anew while entered."""
+    """A table of the last hours, a bar, and a line for each subscriber; redrawn while entered."""
 
     def __init__(self, console: Console) -> None:
         self._spinner = Spinner("dots")

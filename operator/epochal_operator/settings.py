@@ -83,9 +83,9 @@ class OperatorSettings(ServiceSettings):
     pull_secrets: ByComma = ()
     """Names of secrets for pulling the image, by comma; they must be in each stream's namespace."""
     network_policies: bool = True
-    """Who may connect to publishers is limited by default: nothing else limits it yet."""
+    """Connections to publishers are limited by default, because nothing else limits them yet."""
     publisher_host: str = "0.0.0.0"
-    """What publishers listen on: all of the pod's IPv4, as who may connect is for the network policy to say."""
+    """The address that publishers listen on: all of the pod's IPv4, since the network policy limits who may connect."""
     fixed_user: bool = True
     """Pods name their user; not where the platform chooses one for each namespace and refuses any other."""
     publisher_env: Environment = ()
@@ -100,7 +100,7 @@ class OperatorSettings(ServiceSettings):
     catalog_interval: float = Field(default=15.0, gt=0.0, le=3600.0)
     """How often all frontiers are read from the catalog; one list, whatever the number of streams."""
     frontier_interval: float = Field(default=10.0, ge=0.0, le=3600.0)
-    """A frontier that moves is written into a stream's status at most as often: each write goes to all who watch."""
+    """A frontier that moves is written to a stream's status no more often: each write goes to all watchers."""
     deletion_patience: float = Field(default=300.0, ge=0.0, le=86400.0)
     """How long the deletion of a stream waits for a catalog that is away; it is notified later then."""
     rollout_patience: float = Field(default=300.0, gt=0.0, le=86400.0)
@@ -127,16 +127,16 @@ class OperatorSettings(ServiceSettings):
     lease_duration: float = Field(default=15.0, ge=1.0, le=300.0)
     """After so long without renewal another operator may act; the usual time of Kubernetes' own controllers."""
     identity: str = Field(default_factory=_own_name, min_length=1)
-    """Who holds the lease: the pod, and the process in it."""
+    """The holder of the lease: the pod, and the process in it."""
 
     port: Port = 8705
-    """Of /healthz and /readyz."""
+    """The port of /healthz and /readyz."""
     metrics_port: Port = 8706
-    """Of /metrics."""
+    """The port of /metrics."""
     log_format: Literal["text", "json"] = "text"
-    """`json` writes one object a line, for who collects logs."""
+    """`json` writes one object a line, for collectors of logs."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """By default each action is a line: what was done, why, and who had changed what was put back."""
+    """By default each action is a line: what was done and why, and for a repair, who had changed the object."""
 
     @property
     def operator(self) -> str:

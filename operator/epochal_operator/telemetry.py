@@ -34,7 +34,7 @@ class OperatorTelemetry(ServiceTelemetry):
             "epochal.operator.watch.events", unit="{event}", description="Events of watches, by kind"
         )
         self._missed = self.meter.create_counter(
-            "epochal.operator.watch.missed", unit="{object}", description="Changes that only a list anew has told"
+            "epochal.operator.watch.missed", unit="{object}", description="Changes that only a new list showed"
         )
 
     def observe(

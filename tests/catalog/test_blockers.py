@@ -46,10 +46,7 @@ async def test_who_holds_the_least_time_of_all_segments_is_named_the_longest_fir
         ("0", 4, "writer", "w1", 10.25),
     ]
     assert stream["held_back"][1]["silent"] == 0.75
-    assert (
-        stream["held_back"][1]["words"]
-        == "segment 0 stands at 4: writer w1 has held it for 10 s (last heard 0.8 s ago)"
-    )
+    assert stream["held_back"][1]["words"] == "segment 0 is at 4: writer w1 has held it for 10 s (last heard 0.8 s ago)"
     assert [item["writer"] for item in stream["segments"][1]["holders"]] == ["w2"]
     text = (await client("GET", "/metrics")).body.decode()
     line = next(line for line in text.splitlines() if line.startswith("epochal_stream_held_seconds{"))
@@ -157,4 +154,4 @@ async def test_the_clients_reports_arrive_as_they_were_made(client: Any) -> None
     ],
 )
 def test_every_kind_has_its_words(kind: str, words: str) -> None:
-    assert HeldBack("1", (3, 4), kind, "w", 12.0, 0.4).words == f"segment 1 stands at (3, 4): {words}"
+    assert HeldBack("1", (3, 4), kind, "w", 12.0, 0.4).words == f"segment 1 is at (3, 4): {words}"

@@ -147,7 +147,7 @@ async def test_every_lost_writer_is_named_also_beyond_the_least_times_and_counte
     async with CatalogClient(held.client.url) as catalog:
         stream = await catalog.get("demo", "flights")
     assert [(item.kind, item.writer) for item in stream.held_back] == [("lost", "gone"), ("writer", "w")]
-    assert stream.held_back[0].words.startswith("segment 0 stands at 9: it has waited for 1m00s for lost w")
+    assert stream.held_back[0].words.startswith("segment 0 is at 9: it has waited for 1m00s for lost w")
     text = (await held.client("GET", "/metrics")).body.decode()
     [line] = [line for line in text.splitlines() if line.startswith("epochal_stream_writers_lost{")]
     assert line.endswith(" 1.0")

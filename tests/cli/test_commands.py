@@ -134,7 +134,7 @@ def test_what_a_reader_of_epochs_waits_for_is_said(run, declared, monkeypatch: p
     result = run("sub", stream, "--since", "start", "--epochs", "--idle", "2")
     assert (result.status, result.out) == (0, "")
     waits = [line for line in result.err.splitlines() if line.startswith("waiting for the next complete epoch: ")]
-    assert "segment 0 stands at 3: it has had no writer" in waits[-1]
+    assert "segment 0 is at 3: it has had no writer" in waits[-1]
     assert len(waits) <= 2, "once, and once more where the catalog hears a moment later that the writer has left"
 
 

@@ -170,7 +170,7 @@ def test_records_that_wait_where_no_writer_is_left_are_named_with_what_to_do() -
     segments = [segment(open_epochs=1), segment("1", open_epochs=1)]
     (found, _) = checks.check_streams([stream("parked", 90, None, segments=segments), stream(name="c")])
     assert found.seen == (
-        "a/b: records of 2 epochs wait, and nobody is left who could complete that: segment 0 stands at 4: it has had"
+        "a/b: records of 2 epochs wait, and no one is left to complete them: segment 0 is at 4: it has had"
         " no writer for 1m30s; the next that opens goes on from here"
     )
     assert found.advice == "open a writer that advances, such as: epochal pub a/b --advance T"
@@ -189,7 +189,7 @@ def test_a_stream_whose_channels_are_taken_is_named_with_what_to_do() -> None:
 def test_a_lost_writer_that_is_waited_for_is_named_with_both_ways_out() -> None:
     held = {"segment": "0", "time": 4, "kind": "lost", "writer": "w 1", "seconds": 90, "silent": 40}
     (finding, _) = checks.check_streams([stream(held_back=[held]), stream(name="c")])
-    assert finding.seen == "a/b: segment 0 stands at 4: it has waited for 1m30s for lost writer w 1"
+    assert finding.seen == "a/b: segment 0 is at 4: it has waited for 1m30s for lost writer w 1"
     assert finding.advice == "start w 1 again under the same id, or: epochal release a/b 'w 1'"
 
 

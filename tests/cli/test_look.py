@@ -96,7 +96,7 @@ def test_records_that_wait_where_no_writer_is_left_are_trouble(
     item["held_back"][0]["seconds"] = 61.0
     print_stream(item, wide=False)
     (line,) = [line for line in capfdbinary.readouterr().out.decode().splitlines() if line.startswith("Trouble:")]
-    assert "records of 1 epoch wait, and nobody is left" in line
+    assert "records of 1 epoch wait, and no one is left" in line
     assert line.endswith(f"epochal pub {stream} --advance T")
 
 
@@ -109,7 +109,7 @@ def test_held_back_is_at_the_top_in_the_words_of_the_document(run, declared) -> 
     text = run("describe", "stream", stream).out
     line = next(line for line in text.splitlines() if line.startswith("Held back:"))
     assert text.index(line) < text.index("Spec:")
-    assert line.split(":", 1)[1].strip().startswith("segment 0 stands at 0: it has had no writer for")
+    assert line.split(":", 1)[1].strip().startswith("segment 0 is at 0: it has had no writer for")
     assert run("pub", stream, "--finish").status == 0
     assert "Held back:      nothing: it is complete" in run("describe", "stream", stream).out
 

@@ -72,7 +72,7 @@ def test_yes_releases_without_a_question(publisher: Publisher, epochal: Any) -> 
     publisher("w1", "w2")
     told = epochal("describe", "stream", publisher.stream).out
     assert "Degraded:       WriterLost: it waits for w1, w2" in told
-    assert "segment 0 stands at 5: it has waited for 1m" in told
+    assert "segment 0 is at 5: it has waited for 1m" in told
     result = epochal("release", publisher.stream, "w1", "--yes")
     assert (result.status, result.err) == (0, "")
     released = publisher("w1", "w2")

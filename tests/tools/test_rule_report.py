@@ -38,7 +38,7 @@ def test_the_table_is_read_in_its_order():
 
 
 def test_a_rule_that_is_listed_twice_is_refused():
-    with pytest.raises(ValueError, match="S1 stands twice"):
+    with pytest.raises(ValueError, match="S1 is twice"):
         rule_report.read_rules(TABLE + TABLE)
 
 

@@ -233,7 +233,7 @@ annotations:
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
-# What happens is told on the Stream, or the Relay; why a claim has no volume is told in events only.
+# The operator reports by events on the Stream or Relay; why a claim has no volume is shown only in events.
 - apiGroups: [""]
   resources: [events]
   verbs: [create, list]

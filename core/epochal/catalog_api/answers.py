@@ -98,9 +98,9 @@ class SegmentInfo(Answer):
         ),
     ] = field(default_factory=dict)
     holders: tuple[Held, ...] = ()
-    """Who holds the elements of `lower`, the longest first."""
+    """The holders of the elements of `lower`, the longest first."""
     channels: tuple[ChannelInfo, ...] = ()
-    """Those with subscribers, first those that carry most; not all, where a publisher has very many."""
+    """The channels with subscribers, those that carry most first; not all, if a publisher has very many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class HeldBack(Answer):
         """One sentence for people.
 
         >>> HeldBack("1", 42, "writer", "w1", 192.0, 0.4).words
-        'segment 1 stands at 42: writer w1 has held it for 3m12s (last heard 0.4 s ago)'
+        'segment 1 is at 42: writer w1 has held it for 3m12s (last heard 0.4 s ago)'
         >>> HeldBack("0", None, "no_publisher", None, None, None).words
         'segment 0 has no publisher that has reported'
         """
@@ -51,12 +51,12 @@ class HeldBack(Answer):
         """The same without what to do.
 
         >>> HeldBack("1", 42, "lost", "w1", 192.0, 40.0).seen
-        'segment 1 stands at 42: it has waited for 3m12s for lost writer w1'
+        'segment 1 is at 42: it has waited for 3m12s for lost writer w1'
         """
         if self.time is None:
             lasting = "" if self.seconds is None else f" for {show_seconds(self.seconds)}"
             return f"segment {self.segment} has no publisher that has reported{lasting}"
-        return f"segment {self.segment} stands at {show_time(self.time)}: {_reason(self)}"
+        return f"segment {self.segment} is at {show_time(self.time)}: {_reason(self)}"
 
 
 def _reason(held: HeldBack) -> str:

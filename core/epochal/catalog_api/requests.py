@@ -28,7 +28,7 @@ Count = Annotated[int, Strict(), Field(ge=0, le=2**63 - 1), BeforeValidator(_who
 """JSON has one kind of number, so 3.0 is a whole one."""
 Name = Annotated[str, Strict(), Field(min_length=1, max_length=253)]
 Id = Annotated[Name, AfterValidator(_printable)]
-"""The name that somebody new has. Reports name who is there already, perhaps since before ids had to be printable."""
+"""The id of a new object. Reports use `Name`: objects may be older than the rule that ids must be printable."""
 Address = Annotated[str, Strict(), Field(min_length=1, max_length=512)]
 Lasting = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Counters = Annotated[dict[Annotated[str, Strict(), Field(max_length=64)], Number], Field(max_length=64)]
@@ -59,7 +59,7 @@ class Addresses(Request):
     http: Address | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Those that there are, by name."""
+        """The addresses that are set, by name."""
         return {name: address for name, address in fields_of(self).items() if address is not None}
 
 
@@ -123,7 +123,7 @@ class ReportedChannel(Request):
             ge=0, le=1, description="of the bytes that were pushed since there is the channel, those that went to it"
         ),
     ]
-    coarse: Annotated[Count, Field(description="subscribers who want less, and share it for want of channels")] = 0
+    coarse: Annotated[Count, Field(description="subscribers that want less: channels are used up")] = 0
 
 
 DISK_FULL = "disk_full"
@@ -264,7 +264,7 @@ class RelayAddresses(Request):
     http: Address | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Those that there are, by name."""
+        """The addresses that are set, by name."""
         return {name: address for name, address in fields_of(self).items() if address is not None}
 
 

@@ -103,4 +103,4 @@ def _channel(channel: ChannelInfo) -> str:
 
 def _holder(segment: str, holder: Document) -> str:
     words = HeldBack.from_json({**holder, "segment": segment}).words
-    return words.removeprefix(f"segment {segment} stands at ")
+    return words.removeprefix(f"segment {segment} is at ")

@@ -37,11 +37,11 @@ class Sends:
         return cls(stream, provider.get_meter(names.SCOPE))
 
     def sent(self, records: int) -> None:
-        """So many were appended."""
+        """Count records that were appended."""
         self._messages.add(records, self._attributes)
 
     def awaited(self, records: int, promise: "asyncio.Future[Any]") -> None:
-        """So many were appended; `promise` resolves when they are acknowledged, or fails when they fail."""
+        """Count records that were appended; `promise` resolves when they are acknowledged, or fails with them."""
         self._messages.add(records, self._attributes)
         promise.add_done_callback(self._timer(perf_counter()))
 

@@ -79,7 +79,7 @@ class Access:
     _renewing: "asyncio.Task[None] | None" = None
 
     async def headers(self) -> dict[str, str]:
-        """Who we are."""
+        """The headers that authenticate a request."""
         settings: Mapping[str, Any] = await self._configuration.auth_settings()
         token = settings.get("BearerToken", {}).get("value")  # the package's name for it, also for a password
         return {"Authorization": str(token)} if token else {}

@@ -134,7 +134,7 @@ class Cluster:
 
     @property
     def access(self) -> Access:
-        """Who we are there."""
+        """The address of the API server, and the credentials for it."""
         return self.api.access
 
     @property
@@ -195,7 +195,7 @@ class Cluster:
         ]
 
     async def _services_somewhere(self) -> list[ServicePort]:
-        """In all namespaces, or for who may not look there, in those where it is likely."""
+        """Search all namespaces; without that permission, only the likely ones."""
         try:
             return await self._services(None)
         except Forbidden as error:

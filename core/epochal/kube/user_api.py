@@ -77,7 +77,7 @@ def stream_rights(namespace: str | None) -> list[Right]:
 TIMEOUT = 15.0
 """Seconds for one answer."""
 MANAGER = "epochal"
-"""Who has set a field, as Kubernetes keeps account of it."""
+"""The name under which Kubernetes records the fields that we set."""
 FORWARD_PROTOCOL = "v4.channel.k8s.io"
 """Channels in binary frames: every version of Kubernetes speaks this to WebSocket clients of pods' ports."""
 HEARTBEAT = 30.0
@@ -140,7 +140,7 @@ class UserApi(Api):
             return await super().delete(item, preconditions)
 
     async def read(self, path: str, right: Right) -> Object:
-        """What is at `path`, where it is no object of a kind. `right`: what it needs, for the error."""
+        """The answer at `path`, which is not an object of a kind. `right`: the needed permission, for the error."""
         with self._explaining(right):
             found: Object = await self.request("GET", path)
         return found

@@ -45,7 +45,7 @@ class Exports:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Self:
-        """What is to be sent by OTLP: nothing unless an endpoint is named.
+        """The settings of OTLP from the environment; without an endpoint nothing is sent.
 
         Raises `ConfigError` with every variable that cannot be used.
         """

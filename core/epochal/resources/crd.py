@@ -109,7 +109,7 @@ def rule(expression: str, message: str, path: str = "", reason: str = "") -> Obj
     return {key: value for key, value in found.items() if value}
 
 
-_LIVES = "it cannot change while the stream exists: delete the stream and apply it anew, or give it another name"
+_LIVES = "it cannot change while the stream exists: delete the stream and apply it again, or give it another name"
 SPEC_RULES = (
     rule("self.time.shape == oldSelf.time.shape", _LIVES, ".time.shape", "FieldValueForbidden"),
     rule("self.payload.encoding == oldSelf.payload.encoding", _LIVES, ".payload.encoding", "FieldValueForbidden"),

@@ -61,7 +61,7 @@ OBJECT_UID = "epochal.dev/object-uid"
 
 _ON_A_CLUSTER = {
     "spec.history.storage.storageClassName": "has a meaning for the volumes of a cluster only",
-    "spec.publishers.advertise": "has a meaning for the pods of a cluster only; here the address listened on is told",
+    "spec.publishers.advertise": "applies only to the pods of a cluster; here clients use the address listened on",
     "spec.publishers.resources": "has a meaning for the pods of a cluster only",
     "spec.publishers.nodeSelector": "has a meaning for the pods of a cluster only",
     "spec.publishers.tolerations": "has a meaning for the pods of a cluster only",
@@ -70,7 +70,7 @@ _ON_A_CLUSTER = {
 """Fields that are not in effect in local mode."""
 _PLANNED = {
     "spec.watermark": "planned: marks and watermarks are not computed",
-    "spec.access": "planned: service accounts are not checked; whoever can connect can publish and subscribe",
+    "spec.access": "planned: service accounts are not checked; anyone who can connect can publish and subscribe",
 }
 """Fields that have no effect yet, neither in local mode nor on a cluster."""
 _OPTIONAL = {**_ON_A_CLUSTER, **_PLANNED}
@@ -198,7 +198,7 @@ def immutable_changes(old: StreamManifest, new: StreamManifest) -> list[Problem]
         ("spec.payload.encoding", old.spec.payload.encoding, new.spec.payload.encoding),
         ("spec.segments", old.spec.segments, new.spec.segments),
     )
-    hint = "delete the stream and apply it anew, or give the new one another name"
+    hint = "delete the stream and apply it again, or give the new one another name"
     changes = [
         Problem(path, f"cannot change from {before} to {after} while the stream exists", hint)
         for path, before, after in pairs

@@ -74,7 +74,7 @@ class RelaySpec(Fields):
     http: RelayHttpSpec = Field(default_factory=RelayHttpSpec, description="HTTP at relays.")
     advertise: RelayHost = Field(
         default="",
-        description="The host that clients are told; {pod}, {relay} and {namespace} in it are filled in. Empty: the"
+        description="The host that clients use; {pod}, {relay} and {namespace} in it are filled in. Empty: the"
         " pod's address.",
     )
     resources: ResourcesSpec = Field(

@@ -92,7 +92,7 @@ def _status() -> Object:
             "observedGeneration": {**number, "description": "The metadata.generation that the status is of."},
             "replicas": {**number, "description": "How many relays there are."},
             "readyReplicas": {**number, "description": "How many of them serve subscribers."},
-            "subscribers": {**number, "description": "Their subscribers, as the relays last told the catalog."},
+            "subscribers": {**number, "description": "Their subscribers, as the relays last reported to the catalog."},
             "selector": {
                 "type": "string",
                 "description": "The label selector of the relays' pods.",

@@ -198,7 +198,7 @@ class StorageSpec(Fields):
 
 
 class HistorySpec(Fields):
-    """What is kept for readers that come later or missed something."""
+    """The history kept for readers that come later or missed something."""
 
     retention: RetentionSpec = Field(default_factory=RetentionSpec, description="How much history is kept.")
     durability: Literal["auto", "batch", "interval", "memory"] = Field(
@@ -267,16 +267,16 @@ class PushSpec(Fields):
 
 
 class Account(Fields):
-    """A service account; `*` stands for every one of the namespace. Without a namespace: that of the stream."""
+    """A service account; `*` means every account of the namespace. Without a namespace: that of the stream."""
 
     service_account: Annotated[str, ValueFormat.ACCOUNT] = Field(
-        min_length=1, max_length=253, description="The name of the account; * stands for every one of the namespace."
+        min_length=1, max_length=253, description="The name of the account; * means every account of the namespace."
     )
     namespace: Namespace | None = Field(default=None, description="The account's namespace; the stream's when absent.")
 
 
 class AccessSpec(Fields):
-    """Who may publish and subscribe."""
+    """The accounts that may publish and subscribe."""
 
     publish: Annotated[tuple[Account, ...], Field(strict=False)] = Field(
         default=(), max_length=256, description="Who may publish; when empty, everyone in the stream's namespace."
@@ -342,7 +342,7 @@ class PublishersSpec(Fields):
     advertise: str = Field(
         default="",
         max_length=253,
-        description="The host that clients are told; {index}, {stream} and {namespace} in it are filled in. Empty: the"
+        description="The host that clients use; {index}, {stream} and {namespace} in it are filled in. Empty: the"
         " pod's name in the cluster's DNS.",
     )
     resources: ResourcesSpec = Field(

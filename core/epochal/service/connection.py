@@ -34,8 +34,8 @@ class Gate:
     """Counts connections, and makes room for a new one where it can.
 
     An idle connection gives way to a new one, the one that has been idle longest first: at the limit of one address
-    one of that address, else any. One whose client has not read all of its last answer is not idle. If none is idle,
-    the new one is above the limit. Those above the limits are spare ones, of which the oldest is cut for a newer one.
+    one of that address, else any. A connection is not idle while its client has not read all of its last answer. If
+    none is idle, the new one is above the limit and counts as spare; the oldest spare one is cut for a newer one.
     """
 
     def __init__(self, settings: ServiceSettings, refused: Callable[[str], None]) -> None:

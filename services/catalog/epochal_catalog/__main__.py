@@ -5,7 +5,7 @@ The exit codes are those of every service (`epochal.service.process`).
 
 import gc
 
-gc.disable()  # what the imports make is not garbage, and looking for garbage takes a third of the start
+gc.disable()  # imports make no garbage, and looking for it takes a third of the start
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. [default: 8700]")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the database. [default: ./epochal-catalog]")] = None,
-    local_data: Annotated[str | None, typer.Option(help="Local mode's directory, as programs here are told.")] = None,
+    local_data: Annotated[str | None, typer.Option(help="Local mode's directory, for programs here.")] = None,
     lease_ttl: Annotated[float | None, typer.Option(help="Seconds a publisher's lease lasts. [default: 10]")] = None,
     exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
 ) -> None:
@@ -34,7 +34,7 @@ def serve(
 
 
 async def _serve(stop: asyncio.Event, given: dict[str, Any]) -> int:
-    # Here, so that what only helps starts without them.
+    # Imported here, so that `--help` starts without them.
     from epochal_catalog.runtime.settings import CatalogSettings
     from epochal_catalog.server import Server
     from epochal_catalog.storage.store import DataDirectory

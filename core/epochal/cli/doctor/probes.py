@@ -138,7 +138,7 @@ def _handshake(address: str, kind: int, timeout: float) -> str | None:
                 case (
                     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_DISCONNECTED
                 ):
-                    return "somebody answers, but not as a publisher does: is the address still its own?"
+                    return "something answers, but not as a publisher does: is the address still its own?"
         return f"no handshake within {timeout:g} s: is there a firewall in between?"
 
 

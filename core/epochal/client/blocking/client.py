@@ -307,7 +307,7 @@ class BlockingSubscription(_Opened[Subscription]):
 
     @property
     def topics(self) -> TopicFilter | None:
-        """What is wanted; None for everything, as `Subscription.topics`."""
+        """The wanted topics; None for all, as `Subscription.topics`."""
 
         async def work() -> TopicFilter | None:
             return self._inner.topics

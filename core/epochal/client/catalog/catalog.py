@@ -56,9 +56,9 @@ MAX_PAGES = 10_000
 MAX_WAIT = 300.0
 """Seconds that one lookup may wait at the catalog; longer waits are made of several."""
 MAX_WAITING = 16
-"""Calls of one client that may wait at once for another publisher: each holds a connection, of which others need some.
+"""Calls of one client that may wait for another publisher at once: each holds a connection, and others need some too.
 
-One who cannot wait tries again after a pause, which finds the publisher as well, only later.
+A call that cannot wait tries again after a pause, which also finds the publisher, only later.
 """
 
 
@@ -200,7 +200,7 @@ class CatalogClient:
     async def another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamInfo | None:
         """The stream once `segment` has a publisher whose token is not `token` (0 for none), or after `wait` seconds.
 
-        A catalog that has little room for those who wait answers at once. None, at once, where `MAX_WAITING` calls wait
+        A catalog with few places left for waiting answers at once. Returns None at once if `MAX_WAITING` calls wait
         already. Raises `StreamNotFound`.
         """
         if self._waiting >= MAX_WAITING:

@@ -67,7 +67,7 @@ class Lookups(Protocol):
         ...
 
     async def another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamInfo | None:
-        """The stream once a segment has another publisher, or after `wait` seconds; None where nobody can wait."""
+        """The stream once a segment has another publisher, or after `wait` seconds; None if no more calls can wait."""
         ...
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
@@ -229,7 +229,7 @@ class Directory:
 
     @property
     def declared(self) -> StreamSpec:
-        """What is declared of the stream."""
+        """The stream's declaration."""
         return self.info.declared().spec
 
     @property

@@ -89,7 +89,7 @@ def _may_be_too_deep(heads: int, records: Sequence[Any]) -> bool:
 
 
 def _is_too_deep(packed: bytes) -> bool:
-    """Whether more than `MAX_NESTING` lists and mappings are within each other in a record, or this cannot be told.
+    """Whether lists and mappings in a record are nested more than `MAX_NESTING` deep, or this cannot be determined.
 
     msgpack's parser counts the levels, with a limit of its own: the payload is put into so many lists that only the
     allowed levels are left, and skipped, which makes no objects.
@@ -157,7 +157,7 @@ _NESTED = (dict, list, tuple)
 """What msgpack and json write as mappings and lists, and classes derived from these."""
 _EXTENSIONS = (msgpack.ExtType, msgpack.Timestamp)
 _NO_KEYS = (tuple, *_EXTENSIONS)
-"""What is a key in Python, and comes out of msgpack as none."""
+"""Types that can be keys in Python, but do not come back from msgpack as keys."""
 
 
 def _check_readable(records: Sequence[Any]) -> None:

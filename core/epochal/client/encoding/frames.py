@@ -65,7 +65,7 @@ class _Times:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is appended of a frame: the columns of its records, and where each row belongs."""
+    """The rows of a frame to append: the columns of the records, and the time, key and topic of each row."""
 
     columns: Any
     """A `pyarrow.Table` of what the records hold."""

@@ -202,7 +202,7 @@ class Sidecar:
         self._requests = itertools.count(1)
         self._futures: dict[int, asyncio.Future[m.Message]] = {}
         self._ahead: tuple[m.Ask, int] | None = None
-        """What was asked together with the greeting, and its request."""
+        """The question that was sent together with the greeting, and its request number."""
         self._socket: Socket | None = None
         self._lost: SidecarUnavailable | None = None
         self._gave_up = False

@@ -42,9 +42,9 @@ class Hands(Generic[Raw]):
     def __init__(self, passed: Callable[[Raw], None]) -> None:
         self._passed = passed
         self._last: tuple[Hand[Any], Raw] | None = None
-        """What was taken last; nearly always it has been returned when the next is asked for."""
+        """The last item taken; it has nearly always been returned when the next one is requested."""
         self._out: list[tuple[Hand[Any], Raw]] = []
-        """What was taken before that, and not known to be returned then."""
+        """Items taken earlier that were not known to be returned at that time."""
 
     def settle(self) -> None:
         """Pass the items that were returned since the last time."""

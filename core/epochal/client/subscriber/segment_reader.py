@@ -51,11 +51,11 @@ class Reader(Protocol):
 
     @property
     def topics(self) -> TopicFilter | None:
-        """What is wanted; None for everything."""
+        """The wanted topics; None for all."""
 
     @property
     def whole_filter(self) -> bool:
-        """Whether publishers are told that as a connection joins; else they push everything."""
+        """Whether publishers get the filter when a connection joins; else they push everything."""
         ...
 
     def take_reports(self, segment: str, reports: Sequence[FollowerReport]) -> None:

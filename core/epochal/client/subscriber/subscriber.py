@@ -254,7 +254,7 @@ class Subscription:
             self._counters["aborted"] += 1
 
     def gaps(self) -> tuple[values.Gap, ...]:
-        """What was lost for good since the last call, for a reader of `epochs()`, which has only the aborts (E17)."""
+        """The events lost for good since the last call, for readers of `epochs()`, which shows only aborts (E17)."""
         gaps = tuple(self._gaps)
         self._gaps.clear()
         return gaps
@@ -285,12 +285,12 @@ class Subscription:
 
     @property
     def topics(self) -> TopicFilter | None:
-        """What is wanted; None for everything."""
+        """The wanted topics; None for all."""
         return self._machine.topics if self._links else self._prefixes.filter
 
     @property
     def whole_filter(self) -> bool:
-        """Whether publishers are told that as a connection joins; else they push everything."""
+        """Whether publishers get the filter when a connection joins; else they push everything."""
         return self.directory.declared.push.initial_filter == "none"
 
     async def change(self, *, topics: Iterable[bytes] | None = None, reject: Iterable[bytes] = ()) -> tuple[Any, ...]:
@@ -369,7 +369,7 @@ class Subscription:
     def _check_ready(self) -> None:
         self._check_entered()
         if not self._machine.ready:
-            raise self._error or UsageError("the subscription stands nowhere yet: await sub.ready.wait() first")
+            raise self._error or UsageError("the subscription has no position yet: await sub.ready.wait() first")
 
     def saw_whole(self, time: Any) -> bool:
         """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18).

@@ -24,7 +24,7 @@ class Data:
     """A batch of records at `time`, not to be changed. In `events()` its epoch may still grow or be aborted."""
 
     time: Any
-    """Of the stream's shape, or what the `time_codec` makes of it."""
+    """The time, in the stream's shape or as the `time_codec` decodes it."""
     topic: bytes
     """As given to `append`; empty for none."""
     segment: str
@@ -78,7 +78,7 @@ class Epoch:
     """A complete epoch: everything that was published at `time`, in the order of each segment's log."""
 
     time: Any
-    """Of the stream's shape, or what the `time_codec` makes of it."""
+    """The time, in the stream's shape or as the `time_codec` decodes it."""
     batches: tuple[Data, ...] = field(repr=False)
     """All of them, of all segments; those of one segment in the order of its log."""
     _stream: str = field(default="", repr=False, compare=False)
@@ -137,7 +137,7 @@ class EpochAborted:
     """The epoch can never complete; what had arrived of it is not delivered as an epoch (E2)."""
 
     time: Any
-    """Of the stream's shape, or what the `time_codec` makes of it."""
+    """The time, in the stream's shape or as the `time_codec` decodes it."""
 
 
 @dataclass(frozen=True, slots=True)

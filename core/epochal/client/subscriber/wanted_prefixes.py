@@ -29,7 +29,7 @@ class WantedPrefixes:
 
     @property
     def filter(self) -> TopicFilter | None:
-        """What is wanted; None for everything."""
+        """The wanted topics; None for all."""
         topics = TopicFilter(self._wanted, self._rejected)
         return None if topics == EVERYTHING else topics
 

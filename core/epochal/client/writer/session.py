@@ -348,8 +348,8 @@ class Session:
     def fail(self, error: EpochalError) -> None:
         """The session cannot go on: everything open fails.
 
-        While it opens, that fails, and whoever opens it withdraws it. Else it leaves where it is open, unless its
-        program wants what it began kept for the next session of its id (E4).
+        While it opens, the opening fails, and its caller withdraws the session. Later, it leaves the segments where it
+        is open, unless its program wants its open epochs kept for the next session of its id (E4).
         """
         if self._opening is not None and not self._opening.done():
             fail(self._opening, error)

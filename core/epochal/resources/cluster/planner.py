@@ -48,7 +48,7 @@ class Whose(Enum):
 
 
 def whose(item: Object, name: str, object_uid: str, kind: str = KIND) -> Whose:
-    """Who owns `item`, judged by its controlling owner: labels are copied by accident, this reference is not."""
+    """The owner of `item`, judged by its controlling owner: labels are copied by accident, this reference is not."""
     for owner in item["metadata"].get("ownerReferences", ()):
         if owner.get("controller"):
             if owner["uid"] == object_uid:
@@ -262,7 +262,7 @@ def running_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> tu
 
 
 def release_of_pod(pod: Object) -> str:
-    """The hash of the operator's settings that a pod was made under; empty where somebody removed it."""
+    """The hash of the operator's settings under which a pod was made; empty if someone removed it."""
     return str(pod["metadata"].get("annotations", {}).get(RELEASE, ""))
 
 

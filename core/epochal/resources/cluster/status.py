@@ -241,8 +241,8 @@ def _degraded(seen: Seen, lost: Sequence[Object]) -> Verdict:
             True,
             "VolumeLost",
             (
-                f"the claims {', '.join(plan.lost_volumes)} are gone or lost, and with them what they held; they are"
-                f" made anew, without the history, once these are deleted: {', '.join(dict.fromkeys(plan.in_the_way))}"
+                f"the claims {', '.join(plan.lost_volumes)} are gone or lost, with all that they held; they are created"
+                f" again, without the history, once these are deleted: {', '.join(dict.fromkeys(plan.in_the_way))}"
             ),
         )
     if (wrong := _conflict(seen) or seen.wrong) and wrong[0] != "Deleting":
