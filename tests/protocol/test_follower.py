@@ -298,6 +298,40 @@ def test_what_one_channel_had_not_the_next_one_may_have() -> None:
     assert alone.told()[-1] == data(10)
 
 
+@pytest.mark.rule("E18")
+def test_a_reader_that_stood_still_while_history_was_pulled_gives_its_publisher_time() -> None:
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.snapshot(seq=4)
+    since = alone.open(2)
+    alone.follower.pause()
+    alone.follower.tick(60.0)
+    alone.follower.resume(60.0)
+    alone.follower.tick(62.0)
+    assert not alone.follower.broken
+    alone.follower.answered(m.Chunk(since.request, 1, False), 62.5)
+    alone.follower.tick(65.0)
+    assert not alone.follower.broken
+    alone.follower.tick(66.0)
+    assert alone.error() == "timed_out"
+
+
+@pytest.mark.rule("Q11")
+def test_a_long_history_may_take_long_as_long_as_it_comes_on() -> None:
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.snapshot(seq=8)
+    since = alone.open(2)
+    alone.answer(m.Chunk(since.request, 6, True))
+    for seq in range(3, 8):
+        alone.follower.answered(data(seq), 2.0 * seq)
+        alone.follower.tick(2.0 * seq + 1.5)
+        assert not alone.follower.broken
+    alone.follower.pushed(b"C" + CHANNEL, m.Heartbeat(8), 17.5)  # the publisher lives, and sends no more of it
+    alone.follower.tick(17.5)
+    assert alone.error() == "timed_out"
+
+
 @pytest.mark.rule("S24")
 def test_what_comes_while_history_is_pulled_is_bounded_and_pulled_where_it_is_too_much():
     alone = Alone(m.Position(1, 2), settings=FollowerSettings(max_backlog=500))
