@@ -52,3 +52,12 @@ def test_the_aborts_of_an_epoch_whose_topics_are_not_wanted_any_more_go_to_the_e
     ]
     assert queue.buffered_bytes == queue.waiting_bytes == 0
     assert not queue.unyielded
+
+
+@pytest.mark.rule("E18")
+def test_nothing_waits_for_a_program_that_reads_only_events_from_now_on() -> None:
+    queue = queue_of(b"a", b"b")
+    assert queue.buffered_bytes == queue.waiting_bytes > 0
+    queue.only_events()
+    assert (queue.buffered_bytes, queue.waiting_bytes, queue.waits) == (0, 0, False)
+    assert not queue.unyielded, "all events of these epochs were handed out before"

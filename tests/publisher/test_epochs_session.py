@@ -4,7 +4,7 @@ import asyncio
 import threading
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.patience import PATIENCE
@@ -57,6 +57,28 @@ async def test_who_is_past_a_gap_where_the_ring_is_is_notified_of_it_first() -> 
         assert session.alone
         given: list[Any] = [await session.next(1.0) for _ in range(2)]
         assert given == ["gap", "four hundred"]
+
+
+@pytest.mark.rule("F18")
+async def test_a_reader_that_has_all_of_history_does_not_wait_for_more_as_long_as_for_history() -> None:
+    _, ring = ring_of(start=cursor(400))
+    feeds: Any = SimpleNamespace(check_open=lambda: None, settings=SimpleNamespace(frontier_interval=1.0))
+    waits: list[float] = []
+
+    async def news(seconds: float) -> None:
+        waits.append(seconds)
+
+    feed: Any = SimpleNamespace(error=None, news=news)
+    question = Question(cursor(128), "", "since", EVERYTHING, 0.0, Form.LINES)
+    session = Session(feeds, feed, ring, question, cast(Any, None), "here")  # type: ignore[arg-type]  # as above
+    session._own = Source(), AsyncExitStack()  # type: ignore[assignment]
+    async with session:
+        given: list[Any] = [await session.next(1000.0)]
+        assert given == ["gap"]
+        assert await session.next(1000.0) is None
+        assert (session.alone, waits) == (False, [])
+        assert await session.next(5.0) is None
+        assert [round(seconds) for seconds in waits] == [5]
 
 
 class Encoder:

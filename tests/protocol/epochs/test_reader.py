@@ -53,6 +53,16 @@ def test_a_reader_that_the_ring_has_overtaken_continues_from_its_cursor() -> Non
     assert reader.step() is ReaderStep.WAIT
 
 
+@pytest.mark.rule("S24")
+def test_a_reader_is_overtaken_when_the_ring_drops_the_outcome_that_it_took_last() -> None:
+    rings, ring = ring_of(("four", cursor(5)), ("five", cursor(6)), start=cursor(4), most=7_000)
+    reader = RingReader(ring, cursor(4))
+    assert (reader.step(), reader.take(), reader.overtaken) == (ReaderStep.TAKE, "four", False)
+    rings.append(ring, "six", 1, cursor(7))
+    assert (ring.first, reader.overtaken) == (1, True), "what it is being sent is not in the ring any more"
+    assert (reader.step(), reader.take(), reader.overtaken) == (ReaderStep.TAKE, "five", False)
+
+
 @pytest.mark.rule("E17")
 def test_a_gap_of_its_own_is_reported_before_a_reader_follows_the_ring() -> None:
     _, ring = ring_of(("four hundred", cursor(401)), start=cursor(400))
