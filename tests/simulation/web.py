@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Oracle, Times, Violation
 from tests.simulation.order import reached
-from tests.simulation.readers import FILTERS, Life, take
+from tests.simulation.readers import FILTERS
 from tests.simulation.relays import RelayNode
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import Join, Memory
+from tests.simulation.subscriptions import Life, take
 from tests.simulation.world import World
 
 from epochal.protocol.epochs.reader import ReaderStep, RingReader, Since
