@@ -9,6 +9,7 @@ Only `Story.missed_by_a_gap` decides what a reader may miss without a report; a 
 Only `Story.has_a_cause` decides what may abort an epoch.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -32,6 +33,8 @@ Found = Iterator[str]
 def _invented(story: Story) -> Found:
     for reader in story.readers:
         for epoch in reader.given:
+            if not reader.wants(epoch.time):
+                yield f"{reader} was given {epoch.time}, for which it had not asked (E20)"
             for segment, part in (epoch.parts or {}).items():
                 for record, digest in part:
                     append = story.appends.get(record)
@@ -42,19 +45,29 @@ def _invented(story: Story) -> Found:
 
 
 def _duplicate(story: Story) -> Found:
+    """E16."""
     for reader in story.readers:
+        for time, count in Counter(told.time for told in reader.kept if told.parts is not None).items():
+            if count > 1:
+                yield f"{reader} was given {time} {count} times"
         for record, count in Counter(record for told in reader.kept for record in told.ids).items():
             if count > 1:
                 yield f"{reader} was given {record} {count} times"
 
 
 def _order(story: Story) -> Found:
+    """A writer's records come in its order, and those of a segment in that of their positions."""
     for reader in story.readers:
         for epoch in reader.given:
             for segment, part in (epoch.parts or {}).items():
                 last: dict[str, tuple[int, int]] = {}
+                seq = -1
                 for record, _ in part:
                     append = story.appends.get(record)
+                    if append is not None and append.position is not None:
+                        if append.position[2] < seq:
+                            yield f"{reader} was given {record} of segment {segment} at {epoch.time} after event {seq}"
+                        seq = append.position[2]
                     if append is not None:
                         place = (append.life, append.order)
                         if place <= last.get(append.writer, (-1, -1)):
@@ -65,7 +78,7 @@ def _order(story: Story) -> Found:
 def _atomic(story: Story) -> Found:
     """I1, E11."""
     for reader in story.readers:
-        for epoch in reader.given:
+        for epoch in story.owed(reader):
             ids = set(epoch.ids)
             for append in story.at[epoch.time]:
                 if append.position and append.id not in ids and wanted(append, epoch.topics):
@@ -79,13 +92,23 @@ def _atomic(story: Story) -> Found:
 def _same(story: Story) -> Found:
     first: dict[Time, dict[Topics, tuple[Reader, Told]]] = defaultdict(dict)
     for reader in story.readers:
-        for epoch in reader.given:
+        for epoch in story.owed(reader):
             first[epoch.time].setdefault(epoch.topics, (reader, epoch))
             for other, before in first[epoch.time].values():
+                if _common_order(epoch, before) != _common_order(before, epoch):
+                    yield f"{other} and {reader} were given {epoch.time} in different orders"
                 for record in sorted(set(epoch.ids) ^ set(before.ids)):
                     append = story.appends.get(record)
                     if append is None or (wanted(append, epoch.topics) and wanted(append, before.topics)):
                         yield f"{other} and {reader} were given different epochs {epoch.time}: {record}"
+
+
+def _common_order(one: Told, other: Told) -> dict[str, list[str]]:
+    """The records of one epoch that another one has too, by segment, in its order."""
+    there = set(other.ids)
+    return {
+        segment: common for segment, part in (one.parts or {}).items() if (common := [r for r, _ in part if r in there])
+    }
 
 
 def _once(story: Story) -> Found:
@@ -106,48 +129,66 @@ def _final(story: Story) -> Found:
     over = dict(story.over)
     for reader in story.readers:
         for told in reader.told:
-            if told.parts is None and not story.missed_by_a_gap(reader, told.time):
+            if told.parts is None and _is_over(story, reader, told.time):
                 over[told.time] = min(over.get(told.time, (told.at, str(reader))), (told.at, str(reader)))
     for reader in story.readers:
-        for epoch in reader.given:
+        for epoch in story.owed(reader):
             at, whom = over.get(epoch.time, (float("inf"), ""))
             if at < epoch.joined:
                 yield f"{reader} joined and was given {epoch.time} after {whom} was told that it was aborted"
 
 
+def _is_over(story: Story, reader: Reader, time: Time) -> bool:
+    """Whether a report to this reader means that the epoch is aborted: no gap alone took it (E17)."""
+    return not story.doubtful(time) and not story.missed_by_a_gap(reader, time)
+
+
 def _agree(story: Story) -> Found:
-    """E2: an epoch is aborted for all readers or for none, except one from which a gap alone took it (E17)."""
-    given: dict[Time, Reader] = {}
+    """E2: an epoch is aborted for all readers or for none, except one from which a gap alone took it (E17).
+
+    One that a reader saw whole is not aborted either, and be it without records (E18).
+    """
+    given: dict[Time, str] = {}
     for reader in story.readers:
-        for told in reader.given:
-            given.setdefault(told.time, reader)
+        for told in story.owed(reader):
+            given.setdefault(told.time, f"{reader} was given it")
+    for reader in story.readers:
+        for asked in reader.asked:
+            for time in asked.whole:
+                given.setdefault(time, f"{reader} saw it whole")
     for reader in story.readers:
         for told in reader.told:
-            if told.parts is None and told.time in given and not story.missed_by_a_gap(reader, told.time):
-                yield f"{reader} was told that {told.time} was aborted, and {given[told.time]} was given it"
+            if told.parts is None and told.time in given and _is_over(story, reader, told.time):
+                yield f"{reader} was told that {told.time} was aborted, and {given[told.time]}"
 
 
 def _left(story: Story) -> Found:
-    """E3, E4."""
+    """E3, E4: whoever wrote to an epoch has left it, or a successor has that came to hold it."""
     for reader in story.readers:
-        for epoch in reader.given:
+        for epoch in story.owed(reader):
+            what = f"{reader} was given {epoch.time}"
             for append in [story.appends[record] for record in epoch.ids if record in story.appends]:
-                if not any(
-                    leave.writer == append.writer
+                lives = [
+                    leave.life
+                    for leave in story.leaves
+                    if leave.writer == append.writer
                     and leave.life >= append.life
                     and leave.invoked < epoch.at
                     and leave.leaves(epoch.time)
-                    for leave in story.leaves
-                ):
-                    yield f"{reader} was given {epoch.time}, which {append.writer} (life {append.life}) has not left"
+                ]
+                if not lives:
+                    yield f"{what}, which {append.writer} (life {append.life}) has not left"
                     break
+                for life in range(append.life + 1, min(lives) + 1):
+                    if not reached(story.opened.get((append.writer, life), (epoch.time,)), epoch.time):
+                        yield f"{what}, and life {life} of {append.writer} could not finish it for life {append.life}"
 
 
 def _whole(story: Story) -> Found:
     """E18, E11 (d): a reader that says that it saw a time whole was given all of it, or the time has no records."""
     for reader in story.readers:
         for asked in reader.asked:
-            for time in asked.whole:
+            for time in itertools.filterfalse(story.doubtful, asked.whole):
                 says = f"{reader} says that it saw {time} whole"
                 if reached(asked.frontier, time):
                     yield f"{says}, while its frontier was {asked.frontier}"
@@ -188,17 +229,36 @@ def _there_was(story: Story, time: Time, topics: Topics) -> set[str]:
 
 def _silent(story: Story) -> Found:
     """I2: an epoch is given or reported as aborted, unless it was under way at the join or at a gap (E15, E17)."""
+    aborted = _aborted_for_all(story)
+    there = {time: _there_was(story, time, None) for time in story.at if not story.doubtful(time)}
     for reader in story.readers:
         known = {told.time for told in reader.kept}
-        late = reader.at_the_beginning() if reader.entries[0].data["since"] is None else -1.0
-        for time in sorted(set(filter(reader.wants, story.at)) - known):
+        late = reader.since_when()
+        last = reader.saves[-1] if reader.saves else None
+        for time in sorted(set(filter(reader.wants, there)) - known):
             # What the last saved cursor has passed, the application has got, except the aborts that the cursor lists
             # because they are still to be reported. After that cursor a kill may have taken what was handed over.
-            last = reader.saves[-1] if reader.saves else None
             passed = reader.ended or (last and not reached(last.frontier, time) and time not in last.untold)
-            seen = passed and story.acknowledged(time, reader.always) and story.begun(time) > late
+            something = time in aborted or any(
+                record not in story.appends or wanted(story.appends[record], reader.always) for record in there[time]
+            )
+            seen = passed and something and story.begun(time) > late
             if seen and not story.missed_by_a_gap(reader, time):
                 yield f"{reader} was neither given {time} nor told why"
+
+
+def _aborted_for_all(story: Story) -> set[Time]:
+    """The times of which one reader was told that they were aborted, and all others must be, whatever they read.
+
+    What a loss of memory aborts is not among them: that is reported only to those that had a part of it (E11).
+    """
+    lost = min((loss.begun for loss in story.losses), default=float("inf"))
+    return {
+        told.time
+        for reader in story.readers
+        for told in reader.told
+        if told.parts is None and told.at < lost and _is_over(story, reader, told.time)
+    }
 
 
 def _back(story: Story) -> Found:
@@ -226,7 +286,7 @@ def _dishonest(story: Story) -> Found:
                 yield f"{reader} was given {epoch.time} while its frontier was {epoch.frontier}"
         passed = [entry for entry in reader.entries if "frontier" in entry.data and entry.op != "save"]
         for append in story.appends.values():
-            if append.position is None:
+            if append.position is None or story.doubtful(append.time):
                 continue
             # Frontiers only move forward, so the last one before the append decides.
             before = [entry for entry in passed if entry.at < append.invoked]
@@ -287,7 +347,7 @@ def _causeless(story: Story) -> Found:
     """E3, E4, E11."""
     for reader in story.readers:
         for told in reader.told:
-            if told.parts is None and not story.has_a_cause(reader, told):
+            if told.parts is None and not story.doubtful(told.time) and not story.has_a_cause(reader, told):
                 yield f"{reader} was told that {told.time} was aborted, and nobody did that"
 
 

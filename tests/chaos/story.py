@@ -57,6 +57,8 @@ class Leave:
     invoked: float
     done: float | None = None
     failed: bool = False
+    closes: bool = False
+    """Whether it ends the session without finishing the stream: then no time is complete that was not before."""
 
     def leaves(self, time: Time) -> bool:
         """Whether `time` cannot be written to after it."""
@@ -133,10 +135,19 @@ class Reader:
         """The complete epochs that it was given, without the aborted ones."""
         return [told for told in self.told if told.parts is not None]
 
+    @property
+    def partial(self) -> bool:
+        """Whether it also takes epochs of which it cannot have all: those under way where it joins, and at gaps."""
+        return bool(self.entries[0].data.get("partial"))
+
     def wants(self, time: Time) -> bool:
         """Whether it asked for `time`: a reader may begin at some times, and then asks for what these reach."""
         join = self.entries[0]
         return "times" not in join.data or reached(join.times("times"), time)
+
+    def since_when(self) -> float:
+        """Since when it is owed all that begins: from the start of the history, or since it was ready."""
+        return self.at_the_beginning() if self.entries[0].data["since"] is None else -1.0
 
     def at_the_beginning(self) -> float:
         """When the first subscription was ready; if it never was, when it was asked for."""
@@ -169,6 +180,8 @@ class Loss(NamedTuple):
     segment: str
     begun: float
     at: float
+    incarnation: int = 0
+    """Which publisher of the segment it was; 0 where nobody wrote that down."""
 
 
 def reaches(element: Time, time: Time) -> bool:
@@ -192,8 +205,12 @@ class Story:
         self.appends: dict[str, Append] = {}
         self.at: dict[Time, list[Append]] = defaultdict(list)
         self.leaves: list[Leave] = []
+        self.opened: dict[tuple[str, int], tuple[Time, ...]] = {}
+        """(writer, life) -> what it held when it began, where it wrote that down."""
         self.told_lost: list[Entry] = []
         self.losses: list[Loss] = []
+        self.forgotten: list[float] = []
+        """When a publisher began of which nothing is known but its name: no volume, and no record of what was lost."""
         self.faults: list[Entry] = []
         self.stored: set[str] = set()
         """Those whose death aborts nothing and loses nothing: publishers whose logs are on disk, and their catalog."""
@@ -213,6 +230,7 @@ class Story:
         self._hurt: dict[str | None, float] = {}
         """Name -> when something was last done to it; None: to any of them."""
         self._acknowledged_after: dict[Loss, set[Time]] = {}
+        self._doubtful: dict[Time, bool] = {}
         orders: Counter[tuple[str, int]] = Counter()
         current: dict[str, Reader] = {}
         moves: dict[tuple[str, int, int], Leave] = {}
@@ -229,6 +247,8 @@ class Story:
                 self._append(entry, orders)
             elif entry.op == "leave":
                 self._leave(entry, moves)
+            elif entry.op == "holds":
+                self.opened.setdefault((entry.actor, entry.life), entry.times("times"))
             elif entry.op == "abort":
                 self.asked.setdefault(entry.time(), entry.at)
                 if entry.phase is Phase.OK:
@@ -254,7 +274,10 @@ class Story:
             self.spared |= dict.fromkeys(targets, data["seconds"])
         elif entry.op == "lost":
             begun = self._hurt.get(data.get("target"), entry.at)
-            self.losses += [Loss(segment, begun, entry.at) for segment in data["segments"]]
+            which = data.get("incarnation", 0)
+            self.losses += [Loss(segment, begun, entry.at, which) for segment in data["segments"]]
+        elif entry.op == "forgot":
+            self.forgotten.append(entry.at)
         else:
             self.faults.append(entry)
             self._hurt |= dict.fromkeys([None, *targets], entry.at)
@@ -291,7 +314,7 @@ class Story:
     def _leave(self, entry: Entry, moves: dict[tuple[str, int, int], Leave]) -> None:
         key = (entry.actor, entry.life, entry.data["n"])
         if entry.phase is Phase.INVOKE:
-            moves[key] = Leave(*key[:2], entry.times("held"), entry.at)
+            moves[key] = Leave(*key[:2], entry.times("held"), entry.at, closes=entry.data.get("closes", False))
             self.leaves.append(moves[key])
         elif key in moves:
             moves[key].failed, moves[key].done = entry.phase is Phase.FAIL, entry.at
@@ -340,6 +363,30 @@ class Story:
         """The records of these topics at a time that were acknowledged."""
         return {append.id for append in self.at[time] if append.position is not None and wanted(append, topics)}
 
+    def doubtful(self, time: Time) -> bool:
+        """Whether a publisher of which nothing is known may have had something of `time`, or have decided it (E11).
+
+        Nobody can say what became of that: no promise about the epoch is left. What begins afterwards is promised.
+        """
+        if time not in self._doubtful:
+            begun = min(self.begun(time), self.asked.get(time, NEVER))
+            passed = min(
+                (leave.invoked for leave in self.leaves if not leave.closes and leave.leaves(time)), default=NEVER
+            )
+            self._doubtful[time] = any(min(begun, passed) <= at for at in self.forgotten)
+        return self._doubtful[time]
+
+    def owed(self, reader: Reader) -> list[Told]:
+        """The epochs that a reader was given and that must be whole for it."""
+        return [
+            told
+            for told in reader.given
+            if not self.doubtful(told.time) and not (reader.partial and self._may_be_partial(reader, told.time))
+        ]
+
+    def _may_be_partial(self, reader: Reader, time: Time) -> bool:
+        return self.begun(time) <= reader.since_when() or self.missed_by_a_gap(reader, time)
+
     def missed_by_a_gap(self, reader: Reader, time: Time) -> bool:
         """Whether a reader may miss `time` without a report: it was under way where the reader joined (E15, E17).
 
@@ -368,8 +415,8 @@ class Story:
         return min((append.invoked for append in self.appends.values() if reaches(time, append.time)), default=NEVER)
 
     def _before(self, loss: Loss) -> int:
-        """The incarnation that lost its memory; 0 if no acknowledged append shows its number."""
-        return max(
+        """The incarnation that lost its memory; 0 if nothing shows its number."""
+        return loss.incarnation or max(
             (x.position[1] for x in self.appends.values()
              if x.position and x.segment == loss.segment and x.done is not None and x.done <= loss.at),
             default=0,
@@ -378,16 +425,22 @@ class Story:
     def _back_by(self, reader: Reader, loss: Loss) -> float:
         """The first moment at which the reader certainly followed the publisher that came after a loss of memory.
 
-        Then it was ready after it had joined again, or it was given a record that only that publisher can have had.
+        Then it was given a record that only that publisher can have had, or it was ready after it had joined again.
+        Where it wrote down which publisher it follows, that decides: a relay may serve what the lost one had.
         """
         segment, old, lost = loss.segment, self._before(loss), loss.at
-        ready = [
-            later.at
-            for number, entry in enumerate(reader.entries)
-            if entry.op == "join" and entry.at > lost
-            for later in reader.entries[number:]
-            if later.op == "ready"
-        ]
+        follows = [entry for entry in reader.entries if entry.op == "follows" and entry.data["segment"] == segment]
+        ready = (
+            [entry.at for entry in follows if entry.data["incarnation"] > old]
+            if follows
+            else [
+                later.at
+                for number, entry in enumerate(reader.entries)
+                if entry.op == "join" and entry.at > lost
+                for later in reader.entries[number:]
+                if later.op == "ready"
+            ]
+        )
         given = [
             told.at
             for told in reader.given

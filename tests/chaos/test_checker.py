@@ -109,6 +109,31 @@ def swapped(h: History, n: int) -> None:
     parts_of(h, place(h, "s1", "epoch", skip=n))["0"][:2] = parts_of(h, place(h, "s1", "epoch", skip=n))["0"][1::-1]
 
 
+def in_another_order_than_logged(h: History, n: int) -> None:
+    """Records of two writers, whose positions say which came first."""
+    part = parts_of(h, place(h, "s1", "epoch", skip=n))["0"]
+    part[:] = part[2:] + part[:2]
+
+
+def in_another_order_than_for_others(h: History, n: int) -> None:
+    """Their positions are not known."""
+    in_another_order_than_logged(h, n)
+    unacknowledged(h, n)
+
+
+def unacknowledged(h: History, n: int) -> None:
+    h[:] = [e for e in h if not (e.op == "append" and e.phase is Phase.OK and e.data["time"] == n)]
+
+
+def given_in_two_parts(h: History, n: int) -> None:
+    parts = parts_of(h, place(h, "s1", "epoch", skip=n))
+    again(h, place(h, "s1", "epoch", skip=n), parts={"1": parts.pop("1")})
+
+
+def not_asked_for(h: History, n: int) -> None:
+    change(h, place(h, "s1", "join"), times=[n + 1])
+
+
 def torn(h: History, n: int) -> None:
     parts_of(h, place(h, "s1", "epoch", skip=n))["1"].clear()
 
@@ -194,7 +219,7 @@ def seen_whole_and_aborted(h: History, n: int) -> None:
     """Nothing of it was acknowledged or given, so that only the word is wrong."""
     for reader in READERS:
         aborted_in_place_of(h, reader, n)
-    h[:] = [e for e in h if not (e.op == "append" and e.phase is Phase.OK and e.data["time"] == n)]
+    unacknowledged(h, n)
     change(h, place(h, "s1", "whole", skip=n + 1), times=[n])
 
 
@@ -208,6 +233,18 @@ def seen_whole_and_aborted_later(h: History, n: int) -> None:
     """The word was given before, by the same subscription."""
     at = aborted_in_place_of(h, "s1", n)
     h.insert(at, h[at]._replace(at=h[at].at - 0.1, op="whole", data={"frontier": [n + 1], "times": [n]}))
+
+
+def seen_whole_and_aborted_for_another(h: History, n: int) -> None:
+    """Of which nobody has anything."""
+    aborted_in_place_of(h, "s1", n)
+    del h[place(h, "s2", "epoch", skip=n)]
+    unacknowledged(h, n)
+
+
+def aborted_and_not_reported_to_all(h: History, n: int) -> None:
+    seen_whole_and_aborted_for_another(h, n)
+    claims_nothing(h, "s2")
 
 
 def seen_whole_after_a_gap(h: History, n: int) -> None:
@@ -258,6 +295,14 @@ def left_by_an_earlier_life_only(h: History, n: int) -> None:
     for m, entry in enumerate(h):
         if entry.actor == "w2" and entry.op == "append" and entry.data["time"] == n:
             h[m] = entry._replace(life=1)
+
+
+def finished_by_a_life_that_could_not(h: History, n: int) -> None:
+    """The next life of a writer never came to hold the time."""
+    for m, entry in enumerate(h):
+        if entry.actor == "w2" and entry.op == "leave" and entry.data["n"] >= n:
+            h[m] = entry._replace(life=1)
+    h.insert(0, Entry(-1.0, "w2", 1, "holds", Phase.INFO, {"times": [n + 1]}))
 
 
 def not_given(h: History, n: int) -> None:
@@ -363,6 +408,10 @@ FAULTS: dict[Callable[[History, int], None], str] = {
     twice_in_an_epoch: "duplicate",
     twice_after_a_saved_cursor: "duplicate",
     swapped: "order",
+    in_another_order_than_logged: "order",
+    in_another_order_than_for_others: "same",
+    given_in_two_parts: "duplicate",
+    not_asked_for: "invented",
     torn: "atomic",
     torn_for_everybody: "atomic",
     half_a_batch: "atomic",
@@ -374,9 +423,12 @@ FAULTS: dict[Callable[[History, int], None], str] = {
     given_to_one_who_joined_after_a_writer_was_told: "final",
     given_to_one_who_joined_after_an_abort: "final",
     aborted_for_one_alone: "agree",
+    seen_whole_and_aborted_for_another: "agree",
+    aborted_and_not_reported_to_all: "silent",
     never_left: "left",
     left_after_it_was_given: "left",
     left_by_an_earlier_life_only: "left",
+    finished_by_a_life_that_could_not: "left",
     not_given: "whole",
     seen_whole_before_it_was_complete: "whole",
     seen_whole_and_aborted: "whole",
@@ -884,7 +936,7 @@ def test_a_reader_of_some_topics_is_given_all_of_them_and_nothing_else() -> None
     del parts_of(history, place(history, "s1", "epoch", skip=2))["0"][0]
     assert rules(history) == {"atomic", "same", "whole"}
     history = by_topic()
-    parts_of(history, place(history, "s1", "epoch", skip=2))["0"].append(["w1/2/0/1", 1])
+    parts_of(history, place(history, "s1", "epoch", skip=2))["0"].insert(1, ["w1/2/0/1", 1])
     assert rules(history) == {"invented"}
     history = by_topic()
     silently_skipped(history, 2)
@@ -926,3 +978,81 @@ def test_what_is_no_longer_retained_may_be_missed_once_the_reader_has_learned_so
     learned = Entry(at, "s1", 0, "truncated", Phase.INFO, {})
     assert check(with_entries(history, learned)) == []
     assert "silent" in rules(with_entries(history, learned._replace(at=0.5))), "it had not begun"
+
+
+def test_a_later_life_that_came_to_hold_a_time_finishes_it() -> None:
+    history = good()
+    finished_by_a_life_that_could_not(history, 1)
+    change(history, 0, times=[0])
+    assert check(history) == []
+
+
+@pytest.mark.parametrize("begins", ["before", "after"])
+def test_a_reader_of_partial_epochs_may_lack_what_was_under_way_as_it_joined_and_nothing_else(begins: str) -> None:
+    history = good()
+    torn(history, 1)
+    claims_nothing(history, "s1")
+    change(history, place(history, "s1", "join"), since=None, partial=True)
+    ready = place(history, "s1", "ready")
+    at = history[place(history, "w1", "append", Phase.INVOKE, skip=4)].at
+    change(history, ready, frontier=[1])
+    history[ready] = history[ready]._replace(at=at + (0.5 if begins == "before" else -0.5))
+    history.sort(key=lambda entry: entry.at)
+    assert rules(history) == (set() if begins == "before" else {"atomic", "same"})
+    history = good()
+    torn(history, 1)
+    change(history, place(history, "s1", "join"), partial=True)
+    assert "atomic" in rules(history), "it asked for all that there is"
+
+
+def test_what_a_gap_takes_from_a_reader_of_partial_epochs_it_lacks() -> None:
+    history = good()
+    torn(history, 1)
+    claims_nothing(history, "s1")
+    change(history, place(history, "s1", "join"), partial=True)
+    lose(history, place(history, "w2", "append", Phase.INVOKE, skip=4), "1")
+    assert rules(history) == set()
+    change(history, place(history, "s1", "join"), partial=False)
+    assert rules(history) == {"atomic", "same"}
+
+
+def test_nothing_is_promised_of_what_a_publisher_had_of_which_nothing_is_known() -> None:
+    """Not even that it is aborted; what begins afterwards is promised."""
+    at = place(good(), "w1", "append", Phase.INVOKE, skip=8)
+    forgot = Entry(good()[at].at - 0.5, NEMESIS, 0, "forgot", Phase.INFO, {"target": "0"})
+    for n in range(EPOCHS):
+        history = good()
+        torn(history, n)
+        assert (rules(with_entries(history, forgot)) == set()) == (n < 2), n
+        history = aborted_for_all(n)
+        assert (rules(with_entries(history, forgot)) == set()) == (n < 2), n
+    history = good()
+    twice_in_an_epoch(history, 0)
+    assert "duplicate" in rules(with_entries(history, forgot)), "what one reader is given is judged"
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_writer_that_closes_has_completed_nothing_and_one_that_finishes_has(closes: bool) -> None:
+    history = good()
+    torn(history, 3)
+    first = history[place(history, "w1", "append", Phase.INVOKE, skip=8)].at
+    forgot = Entry(first - 0.5, NEMESIS, 0, "forgot", Phase.INFO, {"target": "0"})
+    left = Entry(first - 0.7, "w3", 0, "leave", Phase.INVOKE, {"n": 1, "held": [], "closes": closes})
+    assert ("atomic" in rules(with_entries(history, left, forgot))) == closes
+
+
+def test_a_reader_follows_the_next_publisher_where_it_says_so_and_not_as_it_is_ready() -> None:
+    """A relay may serve what the lost one had, to a reader that came after the loss."""
+    history = good()
+    lose(history, place(history, "s1", "join"), "0")
+    silently_skipped(history, 1)
+    begun = history[place(history, "w1", "append", Phase.INVOKE, skip=4)].at
+    change(history, place(history, NEMESIS, "lost"), incarnation=1)
+    old = Entry(
+        history[place(history, "s1", "ready")].at, "s1", 0, "follows", Phase.INFO, {"segment": "0", "incarnation": 1}
+    )
+    new = {"segment": "0", "incarnation": 2}
+    assert "silent" in rules(history)
+    assert "silent" not in rules(with_entries(history, old))
+    assert "silent" not in rules(with_entries(history, old, old._replace(at=begun + 0.5, data=new)))
+    assert "silent" in rules(with_entries(history, old, old._replace(at=begun - 0.5, data=new)))

@@ -179,7 +179,8 @@ class Node:
     def _forget(self, grant: Grant) -> Grant:
         """The log is lost with its volume; or the last publisher was of a version that recorded no horizon."""
         self.world.note(f"segment {self.segment}: nothing is known of the last incarnation")
-        self.world.history.lost(self.segment)
+        self.world.history.lost(self.segment, grant.incarnation - 1)
+        self.world.history.forgot(self.segment)
         if self._disk is not None:
             self.world.count("volumes lost")
             self._disk.lose()
@@ -217,7 +218,7 @@ class Node:
             self._disk.crash()
         self.world.history.fault("kill", self.segment)
         if self._disk is None or (machine and self.scenario.interval):
-            self.world.history.lost(self.segment)
+            self.world.history.lost(self.segment, self.publisher.incarnation)
         self._end(back_after)
         self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
 
@@ -273,7 +274,7 @@ class Node:
         if self._disk is not None:
             self._disk.close()
         else:
-            self.world.history.lost(self.segment)
+            self.world.history.lost(self.segment, self.publisher.incarnation)
         self._end(back_after)
         self.world.note(f"segment {self.segment}: stops in order, back after {back_after:.2f} s")
 

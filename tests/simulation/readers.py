@@ -1,14 +1,11 @@
 """Applications that read: they join anywhere, fall behind, crash, and go on from a stored cursor."""
 
-from copy import deepcopy
-
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Oracle
 from tests.simulation.relays import RelayNode
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import ALL, Join, Memory, Topics, Yield
-from tests.simulation.subscriptions import Life
-from tests.simulation.widenings import Widenings
+from tests.simulation.subscriptions import Life, Stored
 from tests.simulation.world import World
 
 from epochal.protocol.subscriber.cursor import Cursor
@@ -31,7 +28,7 @@ class Reader:
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.relays = relays
-        self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join], tuple[Widenings, Topics]] | None = None
+        self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join], Stored] | None = None
         self._slowness = world.random.choice((0.1, 0.3, 1.0, 3.0))
         self.life = Life(world, scenario, nodes, relays, oracle, memory, None)
 
@@ -64,9 +61,9 @@ class Reader:
 
     def _store(self) -> None:
         memory = self.memory
-        cursor = self.life.save().to_json()
-        topics = deepcopy(self.life.widenings), memory.topics
-        self._stored = cursor, list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins), topics
+        cursor, stored = self.life.save()
+        known = list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins)
+        self._stored = cursor.to_json(), *known, stored
 
     def _suffer(self, passed: float) -> None:
         world, scenario, life = self.world, self.scenario, self.life
@@ -98,7 +95,7 @@ class Reader:
         self.world.note(f"{memory.name}: crash, resumes from {text}")
         self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text, stored))
 
-    def _resume(self, text: str, stored: tuple[Widenings, Topics]) -> None:
+    def _resume(self, text: str, stored: Stored) -> None:
         self.world.count("resumed")
         cursor = Cursor.from_json(text)
         if self.scenario.change_rate and self.memory.reads_epochs and self.world.chance(0.3):

@@ -160,7 +160,6 @@ class _Run:
         memory = Memory(
             f"s{len(self.readers)}", start, reads_epochs=kind < 0.7, partial=kind > 0.9, joined=self.world.now
         )
-        memory.in_history = not memory.partial
         memory.pushed = random.random() >= self.scenario.pulling
         if start and random.random() < 0.3:
             memory.wanted = self._somewhere()
@@ -392,15 +391,14 @@ class _Run:
             self.feed.settle()
             for memory in self.feed.memories:
                 check_memory(self.oracle, memory)
-        if not self.oracle.forgot:
-            self._judge_history()
+        self._judge_history()
 
     def _judge_history(self) -> None:
         """What was under way at the end counts, too."""
         history = self.world.history
         for node in self.nodes.values():
             if node.draining and node.up and not self.scenario.durable:
-                history.lost(node.segment)  # it has aborted what it will not keep
+                history.lost(node.segment, node.publisher.incarnation)  # it has aborted what it will not keep
         for writer in self.writers:
             if any(process.hung for process in writer.processes):
                 history.fault("kill", writer.name)  # it may have been given up, and does not wake to learn of that

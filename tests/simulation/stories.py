@@ -74,7 +74,7 @@ class Memory:
     """Epoch -> the topics that it must have whole; it must have none of others."""
     lives: int = 0
     in_history: bool = True
-    """Whether what it does is written down for the checker: not of one that also takes epochs in part, or over HTTP."""
+    """Whether its subscription writes down what it does, for the checker; one over HTTP does so itself."""
     saves: int = 0
     """How many cursors it stored."""
     frontier: Times | None = None

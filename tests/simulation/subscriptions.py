@@ -3,10 +3,12 @@
 The simulated counterpart of the client's subscription. What the application was given outlives it, as a `Memory`.
 """
 
-from typing import Any
+from copy import deepcopy
+from typing import NamedTuple
 
+from tests.simulation.history import Diary
 from tests.simulation.nodes import Node
-from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, digest_of, meta_of, topic_of
+from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
 from tests.simulation.order import at_most, maximal, reached
 from tests.simulation.reader_links import Link, filter_of
 from tests.simulation.relays import RelayNode
@@ -36,9 +38,18 @@ from epochal.protocol.subscriber.machine import SubscriberMachine
 from epochal.protocol.subscriber.since import Begin, From
 from epochal.protocol.times import Time
 
+Gathered = dict[Time, dict[str, list[tuple[int, bytes]]]]
+"""By time and segment, the events of which an application has some and not yet all: (seq, payload)."""
 TICK = 0.5
 SOON = 6.0
 """Seconds: twice what a join may take. A relay that was lost may take as long to be back, and to be found out."""
+
+
+class Stored(NamedTuple):
+    """What an application stores with its cursor."""
+
+    widenings: Widenings
+    topics: Topics
 
 
 def take(memory: Memory, epoch: EpochBatches | EpochWasAborted) -> None:
@@ -78,7 +89,7 @@ class Life:
         oracle: Oracle,
         memory: Memory,
         cursor: Cursor | None,
-        stored: tuple[Widenings, Topics] | None = None,
+        stored: Stored | None = None,
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.relays = relays
@@ -86,6 +97,7 @@ class Life:
             "uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor,
             wanted=memory.wanted if cursor is None else None, topics=filter_of(memory.topics),
         )  # fmt: skip
+        self.diary = Diary(world.history, memory.name) if memory.in_history else None
         self.widenings = Widenings(scenario.names)
         self._widening_since = world.now
         """Since when new topics are awaited in peace."""
@@ -103,8 +115,6 @@ class Life:
         self._joins(cursor)
         self._frontier: Times | None = None if cursor is None else frozenset(cursor.frontier)
         self._frontier_told: Times | None = None
-        bottom = scenario.time_shape.bottom
-        self._heard_frontier = frozenset([bottom]) if self._frontier is None else self._frontier
         self._arrived_at: dict[Time, set[bytes]] = {}
         """Every payload that arrived, whatever the machine makes of it."""
         self._incarnations = {} if cursor is None else {name: at.incarnation for name, at in cursor.positions.items()}
@@ -114,7 +124,7 @@ class Life:
         """What an interrupted call has fetched, for the next one to hand out; the cursor has not passed it (E16)."""
         self.gaps: list[str] = []
         """The segments that have lost something, for a reader over HTTP, which takes their notices from here (E17)."""
-        self._gathered: dict[Time, dict[str, list[bytes]]] = {}
+        self._gathered: Gathered = {}
         self._seqs: dict[str, int] = {}
         origin = EpochQuery(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
         self.links = [Link(self, name, origin if cursor is None else cursor.positions[name]) for name in scenario.names]
@@ -122,46 +132,38 @@ class Life:
 
     # ---- the history, which the checker of real processes judges ----
 
-    def _writes(self, op: str, /, **data: Any) -> None:
-        """Write down what the application knows."""
-        if self.memory.in_history:
-            self.world.history.write(self.memory.name, self.memory.lives, op, **data)
-
-    def _writes_always(self) -> None:
-        self._writes("always", topics=_named(self.memory.always))
-
-    def _writes_epoch(self, time: Time, frontier: Times, payloads: dict[str, list[bytes]]) -> None:
-        parts = {name: [(each.decode(), digest_of(each)) for each in part] for name, part in payloads.items()}
-        topics = _named(self.memory.given_topics.get(time, ALL))
-        self._writes("epoch", time=time, frontier=tuple(frontier), parts=parts, topics=topics)
-
     def _joins(self, cursor: Cursor | None) -> None:
-        memory = self.memory
+        memory, diary = self.memory, self.diary
+        if diary is None:
+            return
+        diary.life = memory.lives
         if cursor is not None:
-            self._writes("join", since="cursor", n=memory.saves)
+            diary.resumes(memory.saves)
         else:
             # Where history is dropped, what is there begins anywhere.
             since = "start" if memory.start and not any(node.forgets for node in self.nodes.values()) else None
-            times = memory.wanted or [self.scenario.time_shape.bottom]
-            self._writes("join", since=since, times=times)
+            diary.joins(since, memory.wanted or [self.scenario.time_shape.bottom], partial=memory.partial)
             self._writes_always()
 
-    @property
-    def _known_frontier(self) -> Times:
-        """The frontier as far as the application knows it."""
-        return frozenset(self.machine.frontier) if self.memory.reads_epochs else self._heard_frontier
+    def _writes_always(self) -> None:
+        if self.diary is not None:
+            self.diary.always(self.memory.always)
 
-    def save(self) -> Cursor:
-        """Where to go on after a crash."""
+    def _writes_epoch(self, time: Time, payloads: dict[str, list[bytes]]) -> None:
+        if self.diary is not None:
+            self.diary.epoch(time, self.machine.frontier, payloads, self.memory.given_topics.get(time, ALL))
+
+    def save(self) -> tuple[Cursor, Stored]:
+        """Where to go on after a crash, and what is to be known then."""
         cursor = self.machine.cursor()
         self.memory.saves += 1
-        untold = tuple(cursor.unreported_aborts)
-        self._writes("save", n=self.memory.saves, frontier=tuple(cursor.frontier), untold=untold)
-        return cursor
+        if self.diary is not None:
+            self.diary.saves(self.memory.saves, cursor.frontier, cursor.unreported_aborts)
+        return cursor, Stored(deepcopy(self.widenings), self.memory.topics)
 
     # ---- topics ----
 
-    def _go_on(self, cursor: Cursor | None, stored: tuple[Widenings, Topics] | None) -> None:
+    def _go_on(self, cursor: Cursor | None, stored: Stored | None) -> None:
         """What was promised of new topics when the cursor was stored still holds; others are judged anew (F9)."""
         memory = self.memory
         if cursor is None or stored is None:
@@ -264,8 +266,8 @@ class Life:
         if began.gap:
             self._judge_gap(segment, before, began.incarnation)
             self.world.count("gaps")
-            if self.nodes[segment].forgets:
-                self._writes("truncated")
+            if self.diary is not None and self.nodes[segment].forgets:
+                self.diary.truncated()
             self.gaps.append(segment)
             self.memory.torn |= self._under_way()
         if began.incarnation < self._incarnations.get(segment, 0):
@@ -274,6 +276,8 @@ class Life:
                 f"E12: {self.memory.name} goes back to {began.incarnation} of {segment}, having seen {known}"
             )
         self._incarnations[segment] = began.incarnation
+        if self.diary is not None:
+            self.diary.follows(segment, began.incarnation)
         self.memory.torn |= {time for time, payloads in self._arrived_at.items() if payloads & self.oracle.lost}
         log = self.oracle.log_of(segment, began.incarnation)
         standing = log.begins(began.state.seq, began.state.lower)
@@ -340,7 +344,8 @@ class Life:
             self._seen, told = frontier, frozenset(frontier)
             if not self._is_known_ready:
                 self._is_known_ready = True
-                self._writes("ready", **({"frontier": tuple(told)} if self.memory.reads_epochs else {}))
+                if self.diary is not None:
+                    self.diary.ready(told)
             if self._frontier is not None:
                 self._judge_frontier(self._frontier, told)
             self._frontier = told
@@ -372,15 +377,15 @@ class Life:
                 seen.update(*payloads.values())
         passed = (topics for frontier, topics in self._before_changes if not reached(frontier, time))
         topics = next(passed, self.memory.topics)
-        if self.memory.reads_epochs:
-            self._writes("whole", frontier=tuple(self.machine.frontier), times=[time], topics=_named(topics))
+        if self.diary is not None:
+            self.diary.whole(time, self.machine.frontier, topics)
         kept = frozenset(payload for payload in seen if topic_of(payload) in topics)
         self.memory.claims.append(Claim(time, kept, self.world.now, self.memory.lives, topics))
 
     def ends(self) -> None:
         """The run is over."""
-        if self.machine.complete:
-            self._writes("end", frontier=())
+        if self.machine.complete and self.diary is not None:
+            self.diary.ends()
 
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
         """A link asked for the events after `position`, and got an error that no retry mends."""
@@ -438,9 +443,10 @@ class Life:
         self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
         take(memory, epoch)
         if isinstance(epoch, EpochWasAborted):
-            self._writes("aborted", time=time, frontier=tuple(self._known_frontier))
+            if self.diary is not None:
+                self.diary.aborted(time, self.machine.frontier)
         else:
-            self._writes_epoch(time, self._known_frontier, memory.yields[-1][1])
+            self._writes_epoch(time, memory.yields[-1][1])
 
     def _read_event(self, interrupts: float) -> bool:
         happened, self._event_in_hand = self._event_in_hand or self.machine.hand_out_event(), None
@@ -465,9 +471,16 @@ class Life:
             case GapFound():
                 self._seqs.pop(happened.segment, None)
             case RewoundTo():
-                self._seqs[happened.segment] = happened.seq
+                self._rewound(happened)
             case _:
                 pass
+
+    def _rewound(self, rewound: RewoundTo) -> None:
+        """What it has of later events counts for nothing."""
+        segment = rewound.segment
+        self._seqs[segment] = rewound.seq
+        for parts in self._gathered.values():
+            parts[segment] = [event for event in parts.get(segment, ()) if event[0] <= rewound.seq]
 
     def _arrived(self, arrived: Arrived) -> None:
         segment, data = arrived.segment, arrived.data
@@ -476,22 +489,17 @@ class Life:
             raise Violation(f"Q10: {self.memory.name} is given event {data.seq} of {segment} after {last}")
         self._seqs[segment] = data.seq
         judge_meta(self.memory, data)
-        self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
+        self._gathered.setdefault(data.time, {}).setdefault(segment, []).append((data.seq, data.payload))
 
     def _frontier_moved(self, frontier: Times) -> None:
         if self._frontier_told is not None:
             self._judge_frontier(self._frontier_told, frontier)
-        self._frontier_told = self._heard_frontier = frontier
+        self._frontier_told = frontier
         for time in sorted(time for time in self._gathered if not reached(frontier, time)):
-            payloads = self._gathered.pop(time)
-            if self.memory.partial:
-                continue
+            gathered = self._gathered.pop(time)
+            payloads = {name: [payload for _, payload in part] for name, part in gathered.items() if part}
             if any(time == before for before, _ in self.memory.yields):
                 raise Violation(f"E16: {self.memory.name} is given epoch {time!r} twice")
             self.memory.given_topics[time] = self.widenings.whole_in(time, self.memory.topics)
             self.memory.yields.append((time, payloads))
-            self._writes_epoch(time, frontier, payloads)
-
-
-def _named(topics: Topics) -> list[str]:
-    return sorted(topic.decode() for topic in topics)
+            self._writes_epoch(time, payloads)

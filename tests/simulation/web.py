@@ -7,13 +7,14 @@ that says what it is given, with a subscription of its own where the ring does n
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
+from tests.simulation.history import Diary
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Oracle, Times, Violation
 from tests.simulation.order import reached
 from tests.simulation.readers import FILTERS
 from tests.simulation.relays import RelayNode
 from tests.simulation.scenario import Scenario
-from tests.simulation.stories import Join, Memory
+from tests.simulation.stories import ALL, Join, Memory
 from tests.simulation.subscriptions import Life, take
 from tests.simulation.world import World
 
@@ -61,7 +62,7 @@ class Feed:
         world.after(TICK, self._ticks)
 
     def _begin(self) -> None:
-        self.memory = self.new_memory(f"feed{len(self.memories)}", start=False)
+        self.memory = self.new_memory(f"feed{len(self.memories)}", start=False, in_history=True)
         self.memories.append(self.memory)
         self.life = self.live(self.memory, None)
         self.rings = EpochRings[Given](self.scenario.ring_bytes)
@@ -71,11 +72,11 @@ class Feed:
         self.joins_before = 0
         """How many of them came before the newest boundary."""
 
-    def new_memory(self, name: str, *, start: bool) -> Memory:
-        """The memory of a reader that begins now, with nothing in it."""
+    def new_memory(self, name: str, *, start: bool, in_history: bool = False) -> Memory:
+        """The memory of a reader that begins now, with nothing in it. One over HTTP writes its history itself."""
         return Memory(
             name, start, reads_epochs=True, partial=False, joined=self.world.now, topics=self.topics,
-            always=self.topics, whole_filter=self.scenario.whole_filter, in_history=False,
+            always=self.topics, whole_filter=self.scenario.whole_filter, in_history=in_history,
         )  # fmt: skip
 
     def live(self, memory: Memory, cursor: Cursor | None) -> Life:
@@ -120,6 +121,7 @@ class Feed:
         if self.life.machine.ready and not self.life.ended:
             self._follow()
             self.memory.frontier = frozenset(self.life.machine.frontier)
+            self.life.ends()
 
 
 class WebReader:
@@ -132,6 +134,11 @@ class WebReader:
         self.over = False
         """Whether it has all outcomes and the stream is complete."""
         self._slowness = self.world.random.choice((0.1, 0.3, 1.0, 3.0))
+        self._diary = Diary(self.world.history, memory.name)
+        self._known: dict[str, int] = {}
+        """Segment -> which publisher it follows, as far as that is written down."""
+        self._is_ready = since is not From.START
+        """Whether that is written down."""
         self._stored: tuple[str, Memory] = text, deepcopy(memory)
         self._life: Life | None = None
         """Its own subscription, while it has one."""
@@ -141,9 +148,11 @@ class WebReader:
         """Notices of gaps that it must be given before the next epoch."""
         self._frontier: Times | None = None
         """The last frontier that was sent on this connection."""
+        self._begins(since)
         self._connect(since)
         if since is None:
-            self.id = text_of(feed.ring.newest.cursor) if feed.ring is not None else ""
+            assert feed.ring is not None
+            self._was_given(text_of(feed.ring.newest.cursor))
             self._seen = len(feed.joins)
             self._stored = self.id, deepcopy(memory)
 
@@ -151,7 +160,7 @@ class WebReader:
     def now(cls, feed: Feed, name: str) -> "WebReader":
         """One that begins now: what the ring's subscription has had, counts as given to it."""
         had = feed.memory
-        memory = replace(deepcopy(had), name=name, lives=0, joins=list(feed.joins))
+        memory = replace(deepcopy(had), name=name, lives=0, joins=list(feed.joins), in_history=False)
         return cls(feed, memory, None)
 
     def _connect(self, since: Since | None) -> None:
@@ -162,6 +171,53 @@ class WebReader:
         self._life = self._seen = self._frontier = None
         self._owed = 0
         self.over = False
+
+    # ---- the history ----
+
+    def _begins(self, since: Since | None) -> None:
+        """It begins: with all that there is, or where another one or the ring is, of which it knows no more."""
+        assert self.feed.ring is not None
+        start = isinstance(since, From) and not self._forgets
+        self._diary.joins("start" if start else None, [self.feed.scenario.time_shape.bottom])
+        self._diary.always(self.memory.always)
+        if isinstance(since, Cursor):
+            self._diary.ready(since.frontier)
+            self._was_given(self.id)
+        elif since is None:
+            self._diary.ready(self.feed.ring.newest.cursor.frontier)
+
+    def _misses(self) -> None:
+        """It got the notice of a gap."""
+        if self._forgets:
+            self._diary.truncated()
+
+    @property
+    def _forgets(self) -> bool:
+        return any(node.forgets for node in self.feed.nodes.values())
+
+    def _was_given(self, text: str) -> None:
+        """It has all up to this id, where it can go on."""
+        if text:
+            self.id, cursor = text, Cursor.from_json(text)
+            self.memory.saves += 1
+            self._diary.saves(self.memory.saves, cursor.frontier, cursor.unreported_aborts)
+
+    def _take_down(self, epoch: EpochBatches | EpochWasAborted, text: str) -> None:
+        """It was given an outcome, with an id."""
+        time, frontier = epoch.time, Cursor.from_json(text).frontier
+        if isinstance(epoch, EpochWasAborted):
+            self._diary.aborted(time, frontier)
+        else:
+            self._diary.epoch(time, frontier, self.memory.yields[-1][1], self.memory.given_topics.get(time, ALL))
+        self._was_given(text)
+
+    def _follows(self) -> None:
+        """Write down which publishers it follows, where that is new."""
+        newest = {join.segment: join.incarnation for join in self.memory.joins}
+        for segment, incarnation in newest.items():
+            if self._known.get(segment, 0) < incarnation:
+                self._diary.follows(segment, incarnation)
+        self._known = newest
 
     # ---- lives ----
 
@@ -197,8 +253,12 @@ class WebReader:
         self.world.count("came back")
         self.world.note(f"{self.memory.name}: comes back with {self.id or 'nothing'}")
         self._leave()
-        if not self.id:
+        self._diary.life += 1
+        if self.id:
+            self._diary.resumes(self.memory.saves)
+        else:
             self.memory = self.feed.new_memory(self.memory.name, start=True)
+            self._begins(From.START)
         self._connect(Cursor.from_json(self.id) if self.id else From.START)
 
     def _leave(self) -> None:
@@ -232,6 +292,7 @@ class WebReader:
         if given.epoch is None:
             self.world.count("notices")
             self._owed = max(0, self._owed - 1)
+            self._misses()
             return
         time = given.epoch.time
         if self._owed:
@@ -240,7 +301,7 @@ class WebReader:
         if time in feed.given_topics:
             memory.given_topics[time] = feed.given_topics[time]
         take(memory, given.epoch)
-        self.id = given.id
+        self._take_down(given.epoch, given.id)
 
     def _join(self, before: int, until: int) -> None:
         """What the ring's subscription joined until there counts for this reader, from where that follows the ring."""
@@ -259,6 +320,7 @@ class WebReader:
         memory.joins += new
         self._owed += sum(join.gap for join in new)
         self._seen = until
+        self._follows()
 
     def _alone(self) -> bool:
         if self._life is None:
@@ -268,6 +330,10 @@ class WebReader:
         life = self._life
         if life.ended or not life.machine.ready:
             return False
+        if not self._is_ready:
+            self._is_ready = True
+            self._diary.ready(life.machine.cursor().frontier)
+        self._follows()
         fetched = not life.gaps and life.fetch_epoch()
         step = self._machine.look(
             life.machine.cursor(), gap=bool(life.gaps), item=fetched, complete=life.machine.complete
@@ -276,6 +342,7 @@ class WebReader:
             case ReaderStep.GAP:
                 self.world.count("notices")
                 life.gaps.pop(0)
+                self._misses()
                 return True
             case ReaderStep.FOLLOW:
                 self.world.count("follows the ring")
@@ -285,9 +352,9 @@ class WebReader:
                 self._leave()
                 return True
             case ReaderStep.TAKE:
-                life.take_epoch()
+                epoch = life.take_epoch()
                 self._machine.took(life.machine.cursor())
-                self.id = text_of(life.machine.cursor())
+                self._take_down(epoch, text_of(life.machine.cursor()))
                 return True
             case _:
                 self._quiet()
@@ -302,10 +369,14 @@ class WebReader:
             if self._frontier is not None and not all(reached(self._frontier, time) for time in sent):
                 where = f"from {sorted(self._frontier)} to {sorted(sent)}"
                 raise Violation(f"I6: the frontier of {self.memory.name} went back {where}")
-            self._frontier, self.id = sent, text_of(since)
+            self._frontier = sent
+            if (text := text_of(since)) != self.id:
+                self._was_given(text)
 
     def settle(self) -> None:
         """Say what it has seen whole."""
         since = self._machine.since
         if isinstance(since, Cursor) and not self.memory.over:
             self.memory.frontier = frozenset(since.frontier)
+        if self.over:
+            self._diary.ends()

@@ -5,7 +5,7 @@ The simulated counterpart of the client's writer: connections around a `WriterMa
 
 from collections.abc import Callable
 
-from tests.chaos.history import Phase
+from tests.chaos.history import Phase, times
 from tests.simulation.catalog import Catalog
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
@@ -164,6 +164,7 @@ class Process:
             case SessionReady():
                 self.ready = True
                 self.told.held = frozenset(told.held)
+                self.world.history.write(*self._identity, "holds", times=times(told.held))
                 for time in self.machine.pending_epochs:
                     if self.machine.held.less_equal(time) and self.world.chance(0.3):
                         self._ask_abort(time)
@@ -303,7 +304,7 @@ class Process:
             self._error(WriterClosed("left by an exception"))
             self._try(ask)
         else:
-            self._move(ask, leaves=True)
+            self._move(ask, leaves=how)
         self.pump()
 
     def retry_leave(self) -> None:
@@ -311,13 +312,13 @@ class Process:
         if self._leaving and self.running and self.machine.outstanding == 0 and self._leave_failed:
             self._leaving = 0
 
-    def _move(self, ask: Callable[[], int], *, leaves: bool = False) -> None:
+    def _move(self, ask: Callable[[], int], *, leaves: m.Leaving | None = None) -> None:
         """Change what is held, after all appends so far; or hold nothing any more."""
         self.told.order += 1
         tickets: list[int] = []
         if self._try(lambda: tickets.append(ask())):
-            held = () if leaves else tuple(self.machine.held)
-            self._moves[tickets[0]] = self.world.history.leave(*self._identity, held)
+            held, closes = () if leaves else tuple(self.machine.held), leaves is m.Leaving.CLOSE
+            self._moves[tickets[0]] = self.world.history.leave(*self._identity, held, closes=closes)
 
     def hurry(self, until: float) -> None:
         """Move on every `HURRY` seconds, faster than the catalog can record it; now and then append something."""
