@@ -339,6 +339,21 @@ def test_abort_takes_one_epoch_and_leaves_the_others(wire_up):
     assert reader.epochs() == [EpochWasAborted(0), (1, [b"1", b"1"])]
 
 
+@pytest.mark.rule("E6", "E11")
+def test_a_session_that_has_left_and_opens_again_holds_nothing_and_is_not_waited_for():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.receive(b"peer", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
+    assert publisher.writers == []
+    publisher.take()
+    publisher.receive(b"again", opening(), 1.0)  # the answer to its leave was lost
+    (opened,) = replies(publisher, b"again")
+    assert (opened.held, publisher.writers) == ((), [])
+    publisher.receive(b"again", m.Leave(3, "0", m.Leaving.CLOSE), 1.0)
+    assert replies(publisher, b"again") == [m.Done(3, "0")]
+    assert publisher.writers == []
+
+
 def test_an_append_after_leaving_is_refused():
     publisher = fresh()
     publisher.receive(b"peer", opening(), 0.0)
