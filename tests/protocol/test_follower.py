@@ -285,7 +285,7 @@ def test_a_heartbeat_shows_loss_at_the_tail():
 @pytest.mark.rule("F7", "F8")
 def test_what_one_channel_had_not_the_next_one_may_have() -> None:
     alone, other = Alone(), b"channel1"
-    alone.join(4)
+    alone.join(seq=4)
     alone.push(m.Heartbeat(4, 9))  # nothing up to event 9 is on this channel
     alone.push(data(12, prev=10))  # event 10 was lost
     hello = alone.request()
