@@ -200,7 +200,7 @@ def _whole(story: Story) -> Found:
                 elif _is_through(reader, asked, time):
                     ids = {record for told in (*here, *known) for record in told.ids}
                     # It may want fewer topics by now: then it gets only those, or nothing.
-                    promised = [told.topics for told in (*here, *known)] or [reader.always]
+                    promised = [told.topics for told in (*here, *known)] or reader.wanted_since(time, asked)
                     topics = common(asked.topics, *promised)
                     for record in sorted(_there_was(story, time, topics) - ids):
                         yield f"{says}, and was not given {record}"

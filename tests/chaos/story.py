@@ -125,6 +125,8 @@ class Reader:
     """When it learned that its publisher no longer retained what came next for it."""
     always: Topics = None
     """What it has wanted all the time, and was promised whole."""
+    wishes: list[tuple[float, int, Topics]] = field(default_factory=list)
+    """What it came to want: when, and in which subscription; empty where it did not write that down."""
     ended: bool = False
 
     def __str__(self) -> str:
@@ -144,6 +146,19 @@ class Reader:
         """Whether it asked for `time`: a reader may begin at some times, and then asks for what these reach."""
         join = self.entries[0]
         return "times" not in join.data or reached(join.times("times"), time)
+
+    def wanted_since(self, time: Time, asked: "Asked") -> list[Topics]:
+        """All that it wanted from when `time` was not complete for it to the end of the subscription in which it asked.
+
+        It was handed the epoch at some moment in between, of what it wanted then.
+        """
+        open_at = [
+            entry.at for entry in self.entries if "frontier" in entry.data and reached(entry.times("frontier"), time)
+        ]
+        before = max((at for at in open_at if at <= asked.at), default=-1.0)
+        now = [topics for at, _, topics in self.wishes if at <= before][-1:]
+        later = [topics for at, stay, topics in self.wishes if at > before and stay <= asked.stay]
+        return [*now, *later] or [self.always]
 
     def since_when(self) -> float:
         """Since when it is owed all that begins: from the start of the history, or since it was ready."""
@@ -354,6 +369,8 @@ class Story:
                 reader.asked.append(asked)
             elif entry.op == "always":
                 reader.always = topics_of(entry)
+            elif entry.op == "wants":
+                reader.wishes.append((entry.at, stay, topics_of(entry)))
             elif entry.op == "truncated":
                 reader.truncated.append(entry.at)
             elif entry.op == "end":

@@ -961,6 +961,26 @@ def test_a_reader_that_wanted_more_when_it_saw_an_epoch_whole_gets_what_it_wants
     assert check(history) == []
 
 
+def test_a_reader_that_saw_whole_what_it_wants_by_now_has_been_given_it() -> None:
+    """It has not wanted that all the time, so that it need not get it; but then it has not seen it whole."""
+    history = by_topic()
+    join, end = place(history, "s1", "join"), place(history, "s1", "end")
+    for index, entry in enumerate(history):
+        if entry.op == "append" and entry.data["time"] == 2:
+            change(history, index, topic="b")
+    del history[place(history, "s1", "epoch", skip=2)]
+    wants = Entry(history[join].at + 0.1, "s1", 0, "wants", Phase.INFO, {"topics": ["a"]})
+    more = Entry(history[join].at + 0.2, "s1", 0, "wants", Phase.INFO, {"topics": ["a", "b"]})
+    said = Entry(
+        history[end].at - 0.5, "s1", 0, "whole", Phase.INFO, {"frontier": [], "times": [2], "topics": ["a", "b"]}
+    )
+    assert check(with_entries(history, wants, more)) == []
+    assert check(with_entries(history, wants, said)) == []
+    assert rules(with_entries(history, wants, more, said)) == {"whole"}
+    less = wants._replace(at=history[end].at - 0.2)
+    assert check(with_entries(history, wants, more, said, less)) == [], "it wants less as it is given it"
+
+
 def test_a_reader_that_begins_at_some_times_is_owed_what_they_reach() -> None:
     history = good()
     silently_skipped(history, 0)

@@ -5,35 +5,29 @@ A story is told to the oracle as publishers, writers and readers would tell it; 
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from tests.simulation import checks, gathering, liveness, oracle, order, retention, stories
-from tests.simulation.checks import check_memory
+from tests.simulation import gathering, liveness, oracle, order, retention, stories
 from tests.simulation.gathering import Gathering
 from tests.simulation.liveness import Liveness
 from tests.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation, meta_of
 from tests.simulation.scenario import Scenario
-from tests.simulation.stories import Claim, Join, Memory
 
 from epochal.protocol import messages as m
 from epochal.protocol.times import Time
 
 
 class Story:
-    """One writer and one reader over segments `a` and `b`, which begin at 0; everything else is told step by step."""
+    """One writer over segments `0` and `1`, which begin at 0; everything else is told step by step."""
 
     def __init__(self, **scenario: Any) -> None:
         drawn = Scenario.draw(Random(0), {"segments": 2, "skew": (1, 1), "min_writers": 1, "shape": "int", **scenario})
         self.oracle = Oracle(drawn)
         self.logs = {name: self.oracle.incarnation(name, 1, [0], m.NOTHING_YET) for name in drawn.names}
         self.session = self.opens("w", 1)
-        self.reader = Memory("r", start=True, reads_epochs=True, partial=False, lives=1)
-        for name in drawn.names:
-            self.joins(name)
 
     def opens(self, writer: str, number: int, held: Iterable[Time] = (0,)) -> Session:
         session = self.oracle.session(writer, number)
@@ -71,15 +65,6 @@ class Story:
         self.logs[segment] = self.oracle.incarnation(segment, incarnation, start, last, now=5.0, **options)
         return self.logs[segment]
 
-    def joins(self, segment: str, *, gap: bool = False, filters: bool = True, seq: int | None = None) -> None:
-        log = self.logs[segment]
-        standing = log.standing(log.last if seq is None else seq)
-        self.reader.joins.append(Join(segment, log.incarnation, standing, filters, gap))
-
-    def given(self, time: Time, **payloads: list[bytes]) -> None:
-        names = dict(zip("ab", self.logs, strict=True))
-        self.reader.yields.append((time, {names[name]: part for name, part in payloads.items()}))
-
     def whole_epoch(self, time: int = 0) -> None:
         """`time` has a record at each segment, is left and completed."""
         self.appends("0", time, b"a%d" % time)
@@ -88,214 +73,66 @@ class Story:
         self.moves("0", [time], [time + 1])
         self.moves("1", [time], [time + 1])
 
-    def judge(self) -> None:
-        check_memory(self.oracle, self.reader)
-
 
 def test_a_story_in_which_all_is_well_is_not_blamed() -> None:
     story = Story()
     story.whole_epoch()
-    story.given(0, a=[b"a0"], b=[b"b0"])
     story.appends("0", 1, b"half")
     story.aborts("0", 1)
-    story.reader.aborted.add(1)
-    story.reader.claims.append(Claim(0, frozenset({b"a0", b"b0"}), 1.0, 1))
-    story.reader.frontier = frozenset({1})
-    story.judge()
-
-
-# ---- readers ----
-
-
-def a_record_is_missing(story: Story) -> None:
-    story.given(0, a=[b"a0"], b=[])
-
-
-def records_come_in_another_order(story: Story) -> None:
-    story.appends("0", 1, b"x")
-    story.appends("0", 1, b"y")
-    story.declares(2)
     story.moves("0", [1], [2])
-    story.moves("1", [1], [2])
-    story.given(1, a=[b"y", b"x"])
 
 
-def an_epoch_is_given_before_it_is_complete(story: Story) -> None:
-    story.appends("0", 1, b"early")
-    story.declares(2)
-    story.moves("1", [1], [2])
-    story.given(1, a=[b"early"])
+# ---- writers that leave (E3, E4) ----
 
 
-def an_epoch_that_nobody_left_is_given(story: Story) -> None:
-    story.appends("0", 1, b"lost")
+def an_epoch_that_nobody_left_completes(story: Story) -> None:
     story.moves("0", [1], [2])
-    story.moves("1", [1], [2])
-    story.given(1, a=[b"lost"])
 
 
 def an_epoch_is_finished_by_a_successor_that_never_held_it(story: Story) -> None:
-    story.appends("0", 1, b"lost")
     later = story.opens("w", 2, [2])
     story.declares(3, by=later)
     story.moves("0", [1], [2])
-    story.moves("1", [1], [2])
-    story.given(1, a=[b"lost"])
 
 
-def an_epoch_is_given_twice(story: Story) -> None:
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    story.given(0, a=[b"a0"], b=[b"b0"])
-
-
-def an_epoch_is_given_and_told_as_aborted(story: Story) -> None:
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    story.reader.aborted.add(0)
-
-
-def an_aborted_epoch_is_given(story: Story) -> None:
-    story.aborts("1", 1)
-    story.appends("0", 1, b"half")
-    story.declares(2)
-    story.moves("0", [1], [2])
-    story.moves("1", [1], [2])
-    story.given(1, a=[b"half"])
-
-
-def an_epoch_is_told_as_aborted_that_is_not(story: Story) -> None:
-    story.reader.aborted.add(0)
-
-
-def all_is_told_as_aborted_after_a_gap(story: Story) -> None:
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    story.appends("0", 1, b"half")
-    story.joins("0", gap=True)
-    story.reader.torn.add(1)
-    story.moves("0", [1], [2])
-    story.moves("1", [1], [2])
-    story.whole_epoch(2)
-    story.reader.aborted.update((1, 2))
-
-
-def what_was_complete_is_told_as_lost(story: Story) -> None:
-    story.restarts("0", 2, [1], below=(3,))
-    story.reader.aborted.add(0)
-
-
-def a_whole_epoch_is_not_given(story: Story) -> None:
-    story.reader.frontier = frozenset({1})
-
-
-def a_whole_epoch_is_not_given_after_a_gap(story: Story) -> None:
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    story.joins("0", gap=True)
-    story.whole_epoch(1)
-    story.reader.frontier = frozenset({2})
-
-
-def an_abort_is_not_told(story: Story) -> None:
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    story.appends("0", 1, b"half")
-    story.aborts("0", 1)
-    story.moves("0", [1], [2])
-    story.moves("1", [1], [2])
-    story.reader.frontier = frozenset({2})
-
-
-def an_epoch_is_given_that_was_under_way_at_the_join(story: Story) -> None:
-    story.reader.joins.clear()
-    story.joins("0", seq=0)  # just after a0
-    story.joins("1", seq=m.NOTHING_YET)
-    story.given(0, a=[b"a0"], b=[b"b0"])
-
-
-def half_of_an_epoch_counts_as_seen_whole(story: Story) -> None:
-    story.reader.claims.append(Claim(0, frozenset({b"a0"}), 1.0, 1))
-
-
-def what_was_seen_whole_is_never_given(story: Story) -> None:
-    story.reader.claims.append(Claim(0, frozenset({b"a0", b"b0"}), 1.0, 1))
-    story.reader.joins.clear()  # so that nothing else is missing
-    story.joins("0")
-    story.joins("1")
-    story.reader.frontier = frozenset({1})
-
-
-def more_comes_after_an_epoch_was_seen_whole(story: Story) -> None:
-    story.reader.claims.append(Claim(1, frozenset(), 1.0, 1))
-    story.appends("0", 1, b"late")
-
-
-def an_aborted_epoch_counts_as_seen_whole(story: Story) -> None:
-    story.aborts("1", 1)
-    story.reader.claims.append(Claim(1, frozenset(), 1.0, 1))
-
-
+@pytest.mark.rule("E3", "E4")
 @pytest.mark.parametrize(
     ("happens", "rule"),
     [
-        (a_record_is_missing, "I1"),
-        (records_come_in_another_order, "I1"),
-        (an_epoch_is_given_before_it_is_complete, "I1"),
-        (an_epoch_that_nobody_left_is_given, "E3: writer w .* never left"),
+        (an_epoch_that_nobody_left_completes, "E3: session 1 of w never left"),
         (an_epoch_is_finished_by_a_successor_that_never_held_it, "E3: session 2 of w could not finish"),
-        (an_epoch_is_given_twice, "E16"),
-        (an_epoch_is_given_and_told_as_aborted, "I1: r was given .* and a report"),
-        (an_aborted_epoch_is_given, "I1"),
-        (an_epoch_is_told_as_aborted_that_is_not, "E17"),
-        (all_is_told_as_aborted_after_a_gap, "E17: .* 2 was aborted"),
-        (what_was_complete_is_told_as_lost, "E17: .* 0 was aborted"),
-        (a_whole_epoch_is_not_given, "I2"),
-        (a_whole_epoch_is_not_given_after_a_gap, "I2"),
-        (an_abort_is_not_told, "E16"),
-        (an_epoch_is_given_that_was_under_way_at_the_join, "E15"),
-        (half_of_an_epoch_counts_as_seen_whole, "E18: .* without b'b0'"),
-        (what_was_seen_whole_is_never_given, "E18: .* never given"),
-        (more_comes_after_an_epoch_was_seen_whole, "E18: .* without b'late'"),
-        (an_aborted_epoch_counts_as_seen_whole, "E18: .* aborted"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_a_reader_must_never_see_is_found(happens: Callable[[Story], None], rule: str) -> None:
+def test_an_epoch_completes_only_once_its_writers_have_left_it(happens: Callable[[Story], None], rule: str) -> None:
     story = Story()
     story.whole_epoch()
-    happens(story)
+    story.appends("0", 1, b"lost")
     with pytest.raises(Violation, match=rule):
-        story.judge()
+        happens(story)
+
+
+@pytest.mark.rule("E3", "E4")
+def test_a_successor_that_held_an_epoch_finishes_it() -> None:
+    story = Story()
+    story.whole_epoch()
+    story.appends("0", 1, b"half")
+    later = story.opens("w", 2, [1])
+    story.declares(2, by=later)
+    story.moves("0", [1], [2])
 
 
 # ---- lost memories (E11) ----
 
 
 @pytest.mark.rule("E11")
-def test_a_record_that_was_lost_with_a_memory_is_missed_whatever_a_later_incarnation_completed() -> None:
-    story = Story()
-    story.appends("0", 0, b"lost")
-    story.appends("1", 0, b"kept")
-    story.declares(1)
-    story.restarts("0", 2, [0])
-    story.moves("1", [0], [1])
-    story.opens("w", 2)
-    story.moves("0", [0], [1])
-    story.given(0, b=[b"kept"])
-    with pytest.raises(Violation, match=r"I1: r was given \[\] of 0 at segment 0"):
-        story.judge()
-
-
-@pytest.mark.rule("E11")
-def test_a_record_that_a_disk_lost_after_it_was_acknowledged_is_missed() -> None:
+def test_a_record_that_a_disk_lost_after_it_was_acknowledged_is_remembered() -> None:
     story = Story(durable=True, interval=True)
     story.appends("0", 0, b"kept")
     story.appends("0", 0, b"lost")
-    story.declares(1)
     log = story.logs["0"]
     story.oracle.incarnation("0", 2, [0], 0)  # the machine has died: event 1 is gone
     assert (log.last, story.oracle.lost) == (0, {b"lost"})
-    story.moves("0", [0], [1])
-    story.moves("1", [0], [1])
-    story.given(0, a=[b"kept"])
-    with pytest.raises(Violation, match="E1: b'lost' was acknowledged"):
-        story.judge()
 
 
 @pytest.mark.rule("E11")
@@ -315,34 +152,6 @@ def test_nothing_is_added_to_what_an_earlier_incarnation_had_decided_or_begun(fa
     session = story.opens("w", 2)
     with pytest.raises(Violation, match="S35, E2: .* decided" if below else f"E11: data at 0, .* had {fate}"):
         story.appends("0", 0, b"more", by=session)
-
-
-@pytest.mark.rule("E11", "E2")
-def test_what_was_given_before_a_loss_is_kept_and_no_reader_that_joins_after_it_is_given_it() -> None:
-    story = Story()
-    story.whole_epoch()
-    story.restarts("0", 2, [0], below=(0,))  # completed, and not recorded
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    story.reader.joined = 4.0
-    story.judge()
-    story.reader.joined = 6.0
-    with pytest.raises(Violation, match="E2: r was given 0, which was lost"):
-        story.judge()
-
-
-@pytest.mark.rule("E2", "E11")
-def test_an_abort_remains_though_a_later_incarnation_completed_the_epoch() -> None:
-    story = Story()
-    story.appends("1", 0, b"half")
-    story.aborts("0", 0)
-    story.declares(1)
-    story.restarts("0", 2, [0])
-    story.opens("w", 2)
-    story.moves("0", [0], [1])
-    story.moves("1", [0], [1])
-    story.given(0, b=[b"half"])
-    with pytest.raises(Violation, match="E2: r was given 0, which was aborted"):
-        story.judge()
 
 
 @pytest.mark.rule("E11", "E6")
@@ -375,7 +184,6 @@ def test_what_a_life_without_a_record_had_completed_need_not_be_known() -> None:
     story.whole_epoch()
     log = story.restarts("0", 2, [0])
     story.oracle.gathered(log, [0], [], set())
-    assert story.oracle.was_complete(0)
     assert [story.oracle.unknowable(time) for time in (0, 1)] == [True, False]
 
 
@@ -578,7 +386,7 @@ def test_the_order_that_judges_is_that_of_products() -> None:
 def test_the_judges_use_nothing_of_what_they_judge() -> None:
     """Beside themselves they know messages, the scenario and the type of a time: no algebra, filters or histories."""
     allowed = {"epochal.protocol", "epochal.protocol.times", "tests.simulation.scenario"}
-    judges = (checks, gathering, liveness, oracle, order, retention, stories)
+    judges = (gathering, liveness, oracle, order, retention, stories)
     allowed |= {module.__name__ for module in judges}
     for module in judges:
         assert module.__file__
@@ -590,15 +398,6 @@ def test_the_judges_use_nothing_of_what_they_judge() -> None:
                 names = {name.name for name in node.names}
                 assert node.module != "epochal.protocol" or names == {"messages"}
                 assert node.module != "epochal.protocol.times" or names == {"Time"}
-
-
-def test_only_epochs_that_were_asked_for_are_given() -> None:
-    story = Story()
-    story.whole_epoch()
-    story.reader = replace(story.reader, wanted=(1,))
-    story.given(0, a=[b"a0"], b=[b"b0"])
-    with pytest.raises(Violation, match="E15"):
-        story.judge()
 
 
 @pytest.mark.rule("S34")

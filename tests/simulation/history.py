@@ -94,6 +94,10 @@ class Diary:
         """It has wanted these all the time, and could have them whole."""
         self._write("always", topics=_named(topics))
 
+    def wants(self, topics: Iterable[bytes]) -> None:
+        """It wants these from now on."""
+        self._write("wants", topics=_named(topics))
+
     def ready(self, frontier: Iterable[Time]) -> None:
         """All segments have answered its join."""
         self._write("ready", frontier=times(frontier))

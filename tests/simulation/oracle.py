@@ -243,10 +243,6 @@ class Oracle:
         """The log that an event of `incarnation` is in: a volume has one for all of its incarnations."""
         return next(log for log in self.logs[segment] if log.knows(incarnation))
 
-    def aborted(self, time: Time) -> bool:
-        """Whether some segment has ever logged that `time` is aborted."""
-        return any(time in log.aborted for logs in self.logs.values() for log in logs)
-
     def may_be_gone(self, log: Log, position: m.Position, now: float) -> bool:
         """Whether `log` may no longer have the events after `position` (I2, E10, E13).
 
@@ -300,10 +296,6 @@ class Oracle:
                 else:
                     self._untold.add(time)
 
-    def was_complete(self, time: Time) -> bool:
-        """Whether a life had completed `time`, and nothing is recorded of that: who saw it whole then, has."""
-        return any(lost.whole(time) and reached(log.start, time) for lost, log in self._unrecorded)
-
     def unknowable(self, time: Time) -> bool:
         """Whether a life without a record may have had something of `time`, or decided it, and nobody could say so.
 
@@ -317,11 +309,6 @@ class Oracle:
             and (lost.is_aborted(time) or not reached(lost.lower, time))
             for lost, log in self._unrecorded
         )
-
-    @property
-    def forgot(self) -> bool:
-        """Whether a life was lost of which nothing is recorded: then no epoch that it had is promised to anyone."""
-        return bool(self._unrecorded)
 
     @property
     def enough_opened(self) -> bool:
@@ -500,6 +487,21 @@ class Oracle:
         log.payloads.add(event.payload)
         log.data.setdefault(event.time, []).append(event.payload)
 
+    def _judge_left(self, log: Log, time: Time) -> None:
+        """E3, E4: each writer with something in an epoch that completes, or its successor, has said it is whole."""
+        for asked in [self.appends[payload] for payload in log.data[time]]:
+            sessions = self.sessions[asked.session.writer]
+            where = f"epoch {time!r} at segment {log.segment}"
+            for holder in sessions[sessions.index(asked.session) :]:
+                if holder.held is None:
+                    continue
+                if not reached(holder.held, time):
+                    raise Violation(f"E3: session {holder.number} of {holder.writer} could not finish {where}")
+                if holder.declared(time):
+                    break
+            else:
+                raise Violation(f"E3: session {asked.session.number} of {asked.session.writer} never left {where}")
+
     def _not_decided(self, earlier: Log, time: Time, where: str) -> None:
         """E11: what an earlier incarnation has completed or aborted, or had data at, nobody can add to."""
         if not reached(earlier.lower, time):
@@ -524,5 +526,7 @@ class Oracle:
             where = f"from {sorted(before)} to {sorted(after)}"
             raise Violation(f"I6: the frontier of segment {log.segment} went back {where}")
         log.lower = after
+        for time in [time for time in log.data if reached(before, time) and log.whole(time)]:
+            self._judge_left(log, time)
         if len(self._ever_opened[log.segment]) < self.scenario.min_writers:
             raise Violation(f"E5: segment {log.segment} moved before {self.scenario.min_writers} writers had opened")

@@ -28,7 +28,7 @@ class Reader:
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.relays = relays
-        self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join], Stored] | None = None
+        self._stored: tuple[str, list[Yield], set[Time], list[Join], Stored] | None = None
         self._slowness = world.random.choice((0.1, 0.3, 1.0, 3.0))
         self.life = Life(world, scenario, nodes, relays, oracle, memory, None)
 
@@ -62,7 +62,7 @@ class Reader:
     def _store(self) -> None:
         memory = self.memory
         cursor, stored = self.life.save()
-        known = list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins)
+        known = list(memory.yields), set(memory.aborted), list(memory.joins)
         self._stored = cursor.to_json(), *known, stored
 
     def _suffer(self, passed: float) -> None:
@@ -89,8 +89,8 @@ class Reader:
         if self._stored is None:
             memory.over = True  # it never counted; another one joins instead
             return
-        text, yields, aborted, torn, joins, stored = self._stored
-        memory.yields, memory.aborted, memory.torn = list(yields), set(aborted), set(torn)
+        text, yields, aborted, joins, stored = self._stored
+        memory.yields, memory.aborted = list(yields), set(aborted)
         memory.joins = list(joins)
         self.world.note(f"{memory.name}: crash, resumes from {text}")
         self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text, stored))
@@ -110,7 +110,6 @@ class Reader:
             return
         self.life.read(1_000_000)
         if self.life.machine.ready:
-            self.memory.frontier = frozenset(self.life.machine.frontier)
             for time in sorted(self.oracle.at):
                 self.life.claim(time)
             self.life.ends()

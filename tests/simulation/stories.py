@@ -1,12 +1,12 @@
 """What one reading application was given, through all its lives.
 
-Separate from the readers, which fill it, so that the checks, which read it, know none of the machines.
+Separate from the readers, which fill it, so that what judges them by it knows none of the machines.
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.simulation.oracle import TOPICS, Standing, Times
+from tests.simulation.oracle import TOPICS
 
 from epochal.protocol.times import Time
 
@@ -21,23 +21,7 @@ class Join(NamedTuple):
 
     segment: str
     incarnation: int
-    standing: Standing
-    """The log where its events began, as it really was."""
-    filters: bool
-    """Whether what was under way there has to be left out (E15)."""
-    gap: bool = False
-
-
-class Claim(NamedTuple):
-    """`saw_whole(time)` was true."""
-
-    time: Time
-    seen: frozenset[bytes]
-    """All payloads of that time, of topics that were wanted, that had arrived or been handed out."""
-    at: float
-    life: int
-    topics: Topics = ALL
-    """What was wanted when it was complete."""
+    gap: bool
 
 
 @dataclass(slots=True)
@@ -51,17 +35,11 @@ class Memory:
     partial: bool
     pushed: bool = True
     """Whether it follows pushes at first; else it pulls."""
-    joined: float = 0.0
     wanted: tuple[Time, ...] | None = None
     """If not None, it asked for what these times reach."""
     yields: list[Yield] = field(default_factory=list)
     aborted: set[Time] = field(default_factory=set)
     joins: list[Join] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    torn: set[Time] = field(default_factory=set)
-    """Epochs of which it had a part when a gap came, or when a machine lost something of that part.
-
-    They count as aborted for this reader, though they may complete for others (E10, E17)."""
     over: bool = False
     """Whether it ended: its history was gone, or it left."""
     whole_filter: bool = False
@@ -77,5 +55,3 @@ class Memory:
     """Whether its subscription writes down what it does, for the checker; one over HTTP does so itself."""
     saves: int = 0
     """How many cursors it stored."""
-    frontier: Times | None = None
-    """The last frontier that was reported to it; None if it ended before, or was not ready then."""

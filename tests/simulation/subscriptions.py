@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from tests.simulation.history import Diary
 from tests.simulation.nodes import Node
-from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
+from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of
 from tests.simulation.order import at_most, maximal, reached
 from tests.simulation.reader_links import Link, filter_of
 from tests.simulation.relays import RelayNode
 from tests.simulation.scenario import Scenario
-from tests.simulation.stories import ALL, Claim, Join, Memory, Topics
+from tests.simulation.stories import ALL, Join, Memory, Topics
 from tests.simulation.widenings import Widenings, agrees
 from tests.simulation.world import World
 
@@ -115,8 +115,8 @@ class Life:
         self._joins(cursor)
         self._frontier: Times | None = None if cursor is None else frozenset(cursor.frontier)
         self._frontier_told: Times | None = None
-        self._arrived_at: dict[Time, set[bytes]] = {}
-        """Every payload that arrived, whatever the machine makes of it."""
+        self._arrived: set[Time] = set()
+        """The times of which something has arrived."""
         self._incarnations = {} if cursor is None else {name: at.incarnation for name, at in cursor.positions.items()}
         self._seen: object = None
         self._epoch_in_hand: EpochBatches | EpochWasAborted | None = None
@@ -144,6 +144,7 @@ class Life:
             since = "start" if memory.start and not any(node.forgets for node in self.nodes.values()) else None
             diary.joins(since, memory.wanted or [self.scenario.time_shape.bottom], partial=memory.partial)
             self._writes_always()
+        diary.wants(memory.topics)
 
     def _writes_always(self) -> None:
         if self.diary is not None:
@@ -188,6 +189,8 @@ class Life:
         self.world.note(f"{memory.name}: wants {sorted(topics)}")
         memory.topics, memory.always = topics, memory.always & topics
         self._writes_always()
+        if self.diary is not None:
+            self.diary.wants(topics)
         if not memory.partial:
             before = self.widenings.change(before, topics)
             if not topics <= before:
@@ -269,7 +272,6 @@ class Life:
             if self.diary is not None and self.nodes[segment].forgets:
                 self.diary.truncated()
             self.gaps.append(segment)
-            self.memory.torn |= self._under_way()
         if began.incarnation < self._incarnations.get(segment, 0):
             known = self._incarnations[segment]
             raise Violation(
@@ -278,7 +280,6 @@ class Life:
         self._incarnations[segment] = began.incarnation
         if self.diary is not None:
             self.diary.follows(segment, began.incarnation)
-        self.memory.torn |= {time for time, payloads in self._arrived_at.items() if payloads & self.oracle.lost}
         log = self.oracle.log_of(segment, began.incarnation)
         standing = log.begins(began.state.seq, began.state.lower)
         if relayed:
@@ -287,7 +288,7 @@ class Life:
             raise Violation(f"E14: {self.memory.name} begins {segment} with {began.state}; it was {standing}")
         if began.filters and not began.gap and self.memory.start:
             self._judge_start(log, began.state.seq)
-        self.memory.joins.append(Join(segment, began.incarnation, standing, began.filters, began.gap))
+        self.memory.joins.append(Join(segment, began.incarnation, began.gap))
         self.widenings.begin(segment, standing, began.topics)
         self.machine.began(segment, began)
         self.look()
@@ -306,10 +307,6 @@ class Life:
             where = f"{self.memory.name} begins {log.segment} after event {seq}"
             raise Violation(f"E13: {where}, and all after event {kept_behind} must be kept")
 
-    def _under_way(self) -> set[Time]:
-        """The times that it has something of, and that were not over for it."""
-        return {time for time in self._arrived_at if self._frontier is None or reached(self._frontier, time)}
-
     def event(self, segment: str, event: m.Event) -> None:
         """The next event of a segment."""
         known = self.machine.position(segment)
@@ -318,7 +315,7 @@ class Life:
         if event.seq <= known.seq or (hole and self.memory.topics == ALL == self.memory.always):
             raise Violation(f"I2: {self.memory.name} is given event {event.seq} of {segment} after {known}")
         if type(event) is m.Data:
-            self._arrived_at.setdefault(event.time, set()).add(event.payload)
+            self._arrived.add(event.time)
         self.machine.event(segment, event)
         self.look()
 
@@ -368,19 +365,13 @@ class Life:
                     raise Violation(f"E16: {self.memory.name} has the frontier {sorted(frontier)}, and {where}")
 
     def claim(self, time: Time) -> None:
-        """Ask whether `time` was seen whole, and keep a yes to be judged by what comes to light later (E18)."""
+        """Ask whether `time` was seen whole, and write down a yes, to be judged by what comes to light later (E18)."""
         if not self.machine.saw_whole(time):
             return
-        seen = set(self._arrived_at.get(time, ()))
-        for given, payloads in self.memory.yields:
-            if given == time:
-                seen.update(*payloads.values())
-        passed = (topics for frontier, topics in self._before_changes if not reached(frontier, time))
-        topics = next(passed, self.memory.topics)
+        self.world.counts["claims"] += time in self._arrived
         if self.diary is not None:
-            self.diary.whole(time, self.machine.frontier, topics)
-        kept = frozenset(payload for payload in seen if topic_of(payload) in topics)
-        self.memory.claims.append(Claim(time, kept, self.world.now, self.memory.lives, topics))
+            passed = (topics for frontier, topics in self._before_changes if not reached(frontier, time))
+            self.diary.whole(time, self.machine.frontier, next(passed, self.memory.topics))
 
     def ends(self) -> None:
         """The run is over."""
@@ -462,7 +453,7 @@ class Life:
     def _hear(self, happened: Happened) -> None:
         match happened:
             case Arrived():
-                self._arrived(happened)
+                self._take_event(happened)
             case FrontierMoved():
                 self._frontier_moved(frozenset(happened.frontier))
             case EpochWasAborted():
@@ -482,7 +473,7 @@ class Life:
         for parts in self._gathered.values():
             parts[segment] = [event for event in parts.get(segment, ()) if event[0] <= rewound.seq]
 
-    def _arrived(self, arrived: Arrived) -> None:
+    def _take_event(self, arrived: Arrived) -> None:
         segment, data = arrived.segment, arrived.data
         last = self._seqs.get(segment)
         if last is not None and data.seq <= last:

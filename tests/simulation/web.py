@@ -75,7 +75,7 @@ class Feed:
     def new_memory(self, name: str, *, start: bool, in_history: bool = False) -> Memory:
         """The memory of a reader that begins now, with nothing in it. One over HTTP writes its history itself."""
         return Memory(
-            name, start, reads_epochs=True, partial=False, joined=self.world.now, topics=self.topics,
+            name, start, reads_epochs=True, partial=False, topics=self.topics,
             always=self.topics, whole_filter=self.scenario.whole_filter, in_history=in_history,
         )  # fmt: skip
 
@@ -117,10 +117,9 @@ class Feed:
         ring.complete = machine.complete
 
     def settle(self) -> None:
-        """Say what the subscription has seen whole."""
+        """Take all that the subscription has; the run is over."""
         if self.life.machine.ready and not self.life.ended:
             self._follow()
-            self.memory.frontier = frozenset(self.life.machine.frontier)
             self.life.ends()
 
 
@@ -306,14 +305,11 @@ class WebReader:
     def _join(self, before: int, until: int) -> None:
         """What the ring's subscription joined until there counts for this reader, from where that follows the ring."""
         joins, memory = self.feed.joins, self.memory
-        memory.torn |= self.feed.memory.torn
         if self._seen is None:
             newest = {join.segment: join for join in joins[:before]}
             known = {join.segment: join.incarnation for join in memory.joins}
             memory.joins += [
-                join._replace(filters=False, gap=False)
-                for segment, join in newest.items()
-                if join.incarnation > known.get(segment, 0)
+                join._replace(gap=False) for segment, join in newest.items() if join.incarnation > known.get(segment, 0)
             ]
             self._seen = before
         new = joins[self._seen : until]
@@ -374,9 +370,6 @@ class WebReader:
                 self._was_given(text)
 
     def settle(self) -> None:
-        """Say what it has seen whole."""
-        since = self._machine.since
-        if isinstance(since, Cursor) and not self.memory.over:
-            self.memory.frontier = frozenset(since.frontier)
+        """The run is over."""
         if self.over:
             self._diary.ends()
