@@ -179,8 +179,8 @@ def _left(story: Story) -> Found:
                 if not lives:
                     yield f"{what}, which {append.writer} (life {append.life}) has not left"
                     break
-                for life in range(append.life + 1, min(lives) + 1):
-                    if not reached(story.opened.get((append.writer, life), (epoch.time,)), epoch.time):
+                for life, held in story.opened[append.writer].items():
+                    if append.life < life <= min(lives) and not reached(held, epoch.time):
                         yield f"{what}, and life {life} of {append.writer} could not finish it for life {append.life}"
 
 

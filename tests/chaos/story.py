@@ -220,8 +220,8 @@ class Story:
         self.appends: dict[str, Append] = {}
         self.at: dict[Time, list[Append]] = defaultdict(list)
         self.leaves: list[Leave] = []
-        self.opened: dict[tuple[str, int], tuple[Time, ...]] = {}
-        """(writer, life) -> what it held when it began, where it wrote that down."""
+        self.opened: dict[str, dict[int, tuple[Time, ...]]] = defaultdict(dict)
+        """Writer -> life -> what it held when it began, where it wrote that down."""
         self.told_lost: list[Entry] = []
         self.losses: list[Loss] = []
         self.forgotten: list[float] = []
@@ -263,7 +263,7 @@ class Story:
             elif entry.op == "leave":
                 self._leave(entry, moves)
             elif entry.op == "holds":
-                self.opened.setdefault((entry.actor, entry.life), entry.times("times"))
+                self.opened[entry.actor].setdefault(entry.life, entry.times("times"))
             elif entry.op == "abort":
                 self.asked.setdefault(entry.time(), entry.at)
                 if entry.phase is Phase.OK:
