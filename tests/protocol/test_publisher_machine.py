@@ -562,6 +562,24 @@ def test_a_stream_completes_at_all_segments_at_once_and_stays_readable(wire_up):
     assert wiring.writer("w", session=2).errors() == ["stream_complete"]
 
 
+@pytest.mark.rule("E3", "E7")
+def test_a_finish_of_a_writer_that_was_given_up_fails_though_the_stream_is_complete(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    writer, reader = wiring.writer(), wiring.reader()
+    other = wiring.writer("other")
+    writer.append("0", 0, b"a")
+    writer.hold_back("0")
+    writer.deaf.add("0")
+    ticket = writer.leave(m.Leaving.FINISH)
+    other.leave(m.Leaving.FINISH)
+    wiring.tick(6)
+    assert (wiring.publishers["0"].complete, reader.epochs()) == (True, [EpochWasAborted(0)])
+    writer.cut("0")
+    writer.connect("0")
+    assert [(told.ticket, told.error.code) for told in writer.of(Failed)] == [(ticket, "writer_lost")]
+    assert wiring.writer("w", session=2).errors() == ["stream_complete"]
+
+
 @pytest.mark.rule("E7")
 def test_an_open_before_completion_is_recorded_cancels_it(wire_up):
     wiring = wire_up(segments="01")

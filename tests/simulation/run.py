@@ -336,6 +336,9 @@ class _Run:
         world.run(world.now + RECOVERY, self._over)
         if not self._over():
             raise Violation(f"liveness, late joins: {self._unfinished()}")
+        world.run(world.now + RECOVERY, lambda: not self._waiting_writers())
+        if self._waiting_writers():
+            raise Violation(f"liveness: {self._waiting_writers()} never learned that the stream is complete")
 
     def _new_writers_finish(self) -> None:
         new = [self._writer(f"final-{number}") for number in range(self.scenario.min_writers)]
@@ -357,6 +360,10 @@ class _Run:
             )
             and all(reader.memory.over or reader.over for reader in self.web)
         )
+
+    def _waiting_writers(self) -> list[str]:
+        """The processes that wait for the answer to their `finish` or to an open."""
+        return [process.name for writer in self.writers for process in writer.processes if process.running]
 
     def _unfinished(self) -> str:
         publishers = {
@@ -392,9 +399,6 @@ class _Run:
         for node in self.nodes.values():
             if node.draining and node.up and not self.scenario.durable:
                 history.lost(node.segment, node.publisher.incarnation)  # it has aborted what it will not keep
-        for writer in self.writers:
-            if any(process.hung for process in writer.processes):
-                history.fault("kill", writer.name)  # it may have been given up, and does not wake to learn of that
         history.judge()
 
     def report(self, taken: Iterable[Transition]) -> Report:

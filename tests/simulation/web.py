@@ -184,9 +184,11 @@ class WebReader:
             self._was_given(self.id)
         elif since is None:
             self._diary.ready(self.feed.ring.newest.cursor.frontier)
+        if not isinstance(since, From) and any(join.gap for join in self.memory.joins):
+            self._misses()  # what a gap has taken from those before it is reported as aborted to this one, too
 
     def _misses(self) -> None:
-        """It got the notice of a gap."""
+        """A gap may have taken from it what had begun by now."""
         if self._forgets:
             self._diary.truncated()
 
@@ -257,6 +259,7 @@ class WebReader:
             self._diary.resumes(self.memory.saves)
         else:
             self.memory = self.feed.new_memory(self.memory.name, start=True)
+            self._is_ready = False
             self._begins(From.START)
         self._connect(Cursor.from_json(self.id) if self.id else From.START)
 

@@ -124,7 +124,7 @@ class SessionOpener:
         """Admit one session, refuse it, or let it wait."""
         if ask.stream != self._stream:
             self._log.refuse(peer, ask.op, StreamGone("the stream was deleted and created again; look it up again"))
-        elif self._has_left(ask) or self._is_fenced(ask):
+        elif self._has_left(ask) or self._is_fenced(ask) or self._was_lost(ask):
             self._admit(peer, ask, now)  # refused, or left already: no writer comes back, so no finishing is cancelled
         elif self._completion.complete:
             self.refuse_complete(peer, ask.op)
@@ -231,6 +231,14 @@ class SessionOpener:
         state = self._writers.get(ask.writer)
         return state is not None and state.identity.session == ask.session and not state.present and not state.lost
 
+    def _was_lost(self, ask: m.Open) -> bool:
+        """Whether this same session was given up here. It hears of that also of a complete stream (E3 lost writers).
+
+        Else a finish under way when the writer was given up would succeed, though what it had begun was aborted.
+        """
+        state = self._writers.get(ask.writer)
+        return state is not None and state.lost and state.identity.session == ask.session
+
     def _is_fenced(self, ask: m.Open) -> bool:
         """Whether a newer session of the writer has opened here, or may have opened before a crash (E6 sessions)."""
         state = self._writers.get(ask.writer)
@@ -259,7 +267,7 @@ class SessionOpener:
         if self._is_fenced(ask):
             log.refuse(peer, ask.op, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
             return
-        if state is not None and state.lost and ask.session == state.identity.session:
+        if self._was_lost(ask):
             log.refuse(peer, ask.op, WriterLost(f"this session of writer {ask.writer!r} was given up; open a new one"))
             return
         try:
