@@ -1,7 +1,7 @@
 """Every error that Epochal raises on purpose, in one tree.
 
-Separate from everything else because the core, the clients, the services and user code all raise or catch these. The
-`code` of an error is part of the contract: it is sent over the wire and in problem+json bodies, and it never changes.
+The `code` of an error is part of the contract: it is sent over the wire and in problem+json bodies, and it never
+changes.
 
     EpochalError
     +-- UsageError                 the caller can fix it; retrying the same call cannot help

@@ -1,6 +1,6 @@
 """What browsers call an origin: the site of a web page, such as `https://dashboard.example.org`.
 
-Separate because manifests and services know nothing of each other, and what one of them takes the other must take too.
+Manifests and services, which know nothing of each other, both use it, so that they take the same origins.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Judges a history: what was lost, duplicated, torn, out of order or claimed wrongly.
 
-Separate from the actors and the faults, so that the same rules judge every history, of any kind of test. The rules know
-nothing about how Epochal works inside: entries in, violations out. `RULES` lists them. From the project only the codes
-of its errors are used: times are compared and sets are built here, by brute force.
+The same rules judge every history, of any kind of test. The rules know nothing about how Epochal works inside: entries
+in, violations out. `RULES` lists them. From the project only the codes of its errors are used: times are compared and
+sets are built here, by brute force.
 
 No loss is excused: an epoch that is given has every record that was acknowledged at its time, whatever died meanwhile.
 Only `Story.missed_by_a_gap` decides what a reader may miss without a report; a missed epoch never counts as seen whole.

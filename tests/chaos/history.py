@@ -1,8 +1,8 @@
 """What every actor did and saw, kept so that no kill can lose it: JSON lines, one file an actor, one write a line.
 
-Separate from the actors, which write it, and the checker, which judges it, because it is the format of both. A call is
-written down before it is made (`invoke`), and again when its outcome is known (`ok`: it was done, `fail`: it was not).
-A call without an outcome may have been done or not. `info` is what an actor saw, or did to others.
+The actors write it, and the checker judges it. A call is written down before it is made (`invoke`), and again when its
+outcome is known (`ok`: it was done, `fail`: it was not). A call without an outcome may have been done or not. `info` is
+what an actor saw, or did to others.
 
 It uses no code of the project: the code under test must not read the evidence against it.
 """

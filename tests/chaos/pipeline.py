@@ -1,8 +1,8 @@
 """The actors of a round: a writer and two kinds of subscriber, each a process that writes its history while it works.
 
-Separate from the faults: an actor knows nothing about them. It does what an application should do with each error, and
-never judges. When it is restarted after a kill, a writer resumes its session and a subscriber its saved cursor. The
-subscriber without an event loop can be interrupted (Ctrl-C) as well: then it saves its cursor, and goes on.
+An actor knows nothing about faults. It does what an application should do with each error, and never judges. When it is
+restarted after a kill, a writer resumes its session and a subscriber its saved cursor. The subscriber without an event
+loop can be interrupted (Ctrl-C) as well: then it saves its cursor, and goes on.
 
 Only public names of `epochal` are used: tests of upgrades run this file with the client of the version before.
 """

@@ -1,7 +1,7 @@
 """The processes of a round, and what can be done to each: kill, end, stop, continue, restart.
 
-Separate from the schedule, which decides when. Services are the installed commands with shortened times. Actors are
-forked from a server that has imported everything, so that their start costs only milliseconds.
+Services are the installed commands with shortened times. Actors are forked from a server that has imported everything,
+so that their start costs only milliseconds.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A TCP proxy that misbehaves on demand: between clients and publishers, or in front of the catalog.
 
-Separate from the processes because a network fails in ways in which no process does. It moves bytes and does not know
-what they mean. Let it listen on another loopback address than the server (`loopback()`) and on the server's own port:
-then all clients of a server that advertises the other address come through the proxy.
+It moves bytes and does not know what they mean. Let it listen on another loopback address than the server
+(`loopback()`) and on the server's own port: then all clients of a server that advertises the other address come through
+the proxy.
 """
 
 import asyncio

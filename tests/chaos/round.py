@@ -1,9 +1,9 @@
 """One round: three streams side by side are damaged by a seeded schedule, then everything is healed and judged.
 
-Separate from the other modules because it decides which fault happens to whom and when. The streams keep what was
-published in memory, or on disk under the policies `interval` and `batch`. Each has publishers, writers and subscribers
-of its own, and all have one catalog. The seed fixes the schedule, but not what is going on when a fault happens, so to
-see a failure again, run several rounds of its seed.
+Only this module decides which fault happens to whom and when. The streams keep what was published in memory, or on disk
+under the policies `interval` and `batch`. Each has publishers, writers and subscribers of its own, and all have one
+catalog. The seed fixes the schedule, but not what is going on when a fault happens, so to see a failure again, run
+several rounds of its seed.
 
 `python -m tests.chaos.round (SEED... | --rounds N) [--seconds S] [--parallel K] [--keep DIRECTORY]`; the exit status is
 1 when a rule was broken. The history of such a round stays, and its path is printed.

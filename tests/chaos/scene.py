@@ -1,6 +1,6 @@
 """What tests of named faults damage: one publisher behind proxies, with a writer and subscribers in this process.
 
-Separate from the tests, which do the damage. Linux only, like the proxies.
+Linux only, like the proxies.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A history put together: who appended what, left what, was given what, and what was done to whom.
 
-Separate from the rules because they all judge the same story. From the project it uses only the codes of its errors:
-times are compared here, by brute force. Only `Story.missed_by_a_gap` decides what a reader may miss without a report,
-and only `Story.has_a_cause` what may have aborted an epoch.
+All rules judge the same story. From the project it uses only the codes of its errors: times are compared here, by brute
+force. Only `Story.missed_by_a_gap` decides what a reader may miss without a report, and only `Story.has_a_cause` what
+may have aborted an epoch.
 """
 
 from collections import Counter, defaultdict

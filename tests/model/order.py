@@ -1,8 +1,8 @@
 """Small partial orders, by brute force: a frontier is the set of times it reaches, a horizon the set it covers.
 
-Separate from the rest because nothing here may come from the project: no antichain, no lattice, only plain sets. A set
-that is closed upwards represents the antichain of its minimal elements, one that is closed downwards that of its
-maximal ones. So "frontier f has passed no more than g" is `f >= g`, the join of two frontiers is `&`, the union is `|`.
+Nothing here comes from the project: no antichain, no lattice, only plain sets. A set that is closed upwards represents
+the antichain of its minimal elements, one that is closed downwards that of its maximal ones. So "frontier f has passed
+no more than g" is `f >= g`, the join of two frontiers is `&`, the union is `|`.
 """
 
 from collections.abc import Iterable

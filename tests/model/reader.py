@@ -1,6 +1,6 @@
 """A subscriber: what it reads from each segment, which epochs it delivers, and what it answers to `saw_whole`.
 
-Separate from the oracle: only the oracle knows what the subscriber should have been given.
+Only the oracle knows what the subscriber should have been given.
 """
 
 from collections.abc import Callable

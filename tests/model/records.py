@@ -1,7 +1,6 @@
 """The catalog: one record a segment, the newest session of each writer, and whether the stream is complete.
 
-Separate because the rule depends only on what is stored here: a publisher without memory finds nothing else when it
-starts.
+The rule depends only on what is stored here: a publisher without memory finds nothing else when it starts.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """A writer's session, as the client library keeps it: what it holds, and what waits to be sent to each segment.
 
-Separate from the publisher because either may die alone, and because they disagree when an answer is lost.
+It and a publisher may each die alone, and they disagree when an answer is lost.
 """
 
 from dataclasses import dataclass, field

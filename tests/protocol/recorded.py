@@ -1,6 +1,6 @@
 """A publisher for which the catalog has recorded a horizon beyond all times, so that nothing ever waits for it (E11).
 
-Separate from the wired machines because a test of one publisher speaks to it alone, message by message.
+It is for tests that speak to one publisher alone, message by message.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Whom a publisher hears that begins without knowing what may be lost, and whether it hears all that it can (E11).
 
-Separate from the node, which passes on what arrives, because this judges: it counts the writers itself, and believes no
-machine that it has heard enough.
+The node passes on what arrives, and this judges: it counts the writers itself, and believes no machine that it has
+heard enough.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """What the publisher of a segment reports to the catalog in one life; requests are slow, late and lost on the way.
 
-Separate from the node because this is the simulated counterpart of the lease, and only this reaches the catalog.
+This is the simulated counterpart of the lease.
 """
 
 from collections.abc import Callable, Iterable

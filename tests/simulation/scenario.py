@@ -1,6 +1,6 @@
 """What one run is like: how many of everything, and how often what goes wrong.
 
-Separate from the run so that a test can fix some of it and leave the rest to chance.
+A test can fix some of it and leave the rest to chance.
 """
 
 from dataclasses import dataclass, replace

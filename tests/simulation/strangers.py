@@ -1,7 +1,6 @@
 """A publisher of another stream, to which a segment's address leads for a while (E48).
 
-Separate from the node, which is the segment's own publisher: this one knows nothing of the stream, and says so in the
-words of the real machines.
+It knows nothing of the stream, and says so in the words of the real machines.
 """
 
 from tests.simulation.links import Connection, Socket

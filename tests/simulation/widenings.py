@@ -1,6 +1,6 @@
 """Topics that a reader came to want later: which of them an epoch must have whole, and which not at all (F8, F9).
 
-Separate from the readers because every judge of a subscriber needs it, whatever moves the machines.
+Judges of a subscriber use it, whatever moves the machines.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Times and durations as people write them: the same in a table, a sentence and a log line.
 
-Separate from the values of this package because a list shows them, and reads no value by pydantic.
+It imports no pydantic, which takes longer to import than a list takes to print.
 """
 
 from epochal.protocol.times import Time, to_json

@@ -1,6 +1,6 @@
 """`kubectl epochal ...`: the command line with `--kube`, for the cluster that kubectl talks to.
 
-Separate from the entry because kubectl finds plug-ins by the names of programs: `kubectl-epochal` and, for completion,
+These are two programs, because kubectl finds plug-ins by name: `kubectl-epochal` and, for completion,
 `kubectl_complete-epochal`. It passes them all arguments after the name, and lets people write its own options anywhere.
 """
 

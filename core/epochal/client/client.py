@@ -1,7 +1,7 @@
 """`epochal.connect(...)`: one catalog, one ZeroMQ context, any number of writers and subscriptions.
 
-Separate from writers and subscriptions because a client outlives them: it keeps the catalog's connections and the
-ZeroMQ context that they share.
+A client outlives its writers and subscriptions: it keeps the catalog's connections and the ZeroMQ context that they
+share.
 """
 
 import asyncio

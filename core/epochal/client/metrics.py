@@ -1,6 +1,6 @@
 """Metrics of what writers send, in a program that has set OpenTelemetry's metrics up.
 
-Separate from the writer, which in any other program only checks once, when it opens, that there is no meter provider.
+In any other program a writer only checks once, when it opens, that there is no meter provider.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a caller expects a stream to be declared as, in each form that the API accepts.
 
-Separate from writers and subscriptions because both compare it with the declaration in the same way: at the look-up,
-before anything is connected (S28).
+Writers and subscriptions compare it with the declaration in the same way: at the look-up, before anything is connected
+(S28).
 """
 
 from collections.abc import Mapping

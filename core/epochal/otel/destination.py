@@ -1,7 +1,7 @@
 """Sends spans and metrics to the collector, by OTLP over HTTP.
 
-Separate from the queue in `span_processor` because only this module knows what an answer means: what to try again, what
-to give up, and that a collector which takes only traces answers metrics with 404.
+Only this module knows what an answer means: what to try again, what to give up, and that a collector which takes only
+traces answers metrics with 404.
 """
 
 import logging

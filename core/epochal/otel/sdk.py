@@ -1,9 +1,8 @@
 """Sets up the SDK for our programs: from the environment, for this process, and never in place of the program's own.
 
-Separate from `span_processor`, which knows no exporter. It is set up only where an endpoint is named: by services at
-their start, by the command line, in Spark's driver, and in each of its workers when a task first needs it. The
-variables are checked together before anything is sent: the SDK, which is not always installed, silently replaces some
-wrong values by others.
+The SDK is set up only where an endpoint is named: by services at their start, by the command line, in Spark's driver,
+and in each of its workers when a task first needs it. The variables are checked together before anything is sent: the
+SDK, which is not always installed, silently replaces some wrong values by others.
 """
 
 import concurrent.futures.thread  # noqa: F401  # before the SDK, or a child forked with both waits for ever

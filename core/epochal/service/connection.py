@@ -1,7 +1,7 @@
 """One HTTP connection with its deadlines, and the gate that bounds how many there are.
 
-Separate from the server because the HTTP library has neither, and a middleware does not see a connection that never
-sends a request. It extends the library's protocol class, and only by its public methods.
+The HTTP library has neither, and a middleware does not see a connection that never sends a request. It extends the
+library's protocol class, and only by its public methods.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Finds the file system of a path, and decides whether data that must last may be kept there.
 
-Separate from the data directories of the services because it is almost pure: it turns the kernel's list of mounts into
-a verdict. A database and a log need locks that hold and an fsync that writes to the disk, and SQLite also needs memory
-that is shared between openings of a file. A network file system guarantees none of these.
+It turns the kernel's list of mounts into a verdict. A database and a log need locks that hold and an fsync that writes
+to the disk, and SQLite also needs memory that is shared between openings of a file. A network file system guarantees
+none of these.
 """
 
 import re

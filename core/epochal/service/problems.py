@@ -1,6 +1,6 @@
 """Errors as HTTP answers: application/problem+json with a stable code (RFC 9457).
 
-Separate from the server because each service makes such answers too, for its own errors.
+Each service makes such answers too, for errors of its own.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """The life of a service process: options, log, signals, standard input, exit code.
 
-Separate from the services so that all of them stop and fail in the same way, and name the trace that a line of the
-log belongs to.
+All services stop and fail in the same way, and name the trace that a line of the log belongs to.
 
 Exit codes: 0 stopped on request; 1 cannot run, with the reason in one line on standard error; 2 wrong usage. A service
 may have others of its own.

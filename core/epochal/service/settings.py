@@ -1,6 +1,6 @@
 """The settings that every service has, each with the reason for its default, and how settings are read.
 
-Separate from the services' own settings so that the same limit has the same name and meaning everywhere.
+The same limit has the same name and meaning in every service.
 """
 
 from typing import Annotated, Any, ClassVar, Self, TypeAlias

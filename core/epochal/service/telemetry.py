@@ -1,6 +1,6 @@
 """What every service measures and traces: its metrics, in a registry of its own, and a span for each HTTP request.
 
-Separate from each service's own metrics because the exporter and all about HTTP are the same everywhere.
+The exporter and all about HTTP are the same in every service.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

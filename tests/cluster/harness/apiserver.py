@@ -1,8 +1,8 @@
 """A Kubernetes API without nodes: etcd and the API server, ready in seconds, without root.
 
-Separate from the node: the API answers an operator as on any cluster, but pods are objects that nothing runs. Without
-the controller manager there is no garbage collection either: children outlive their owners, and a namespace that is
-deleted stays `Terminating`. With it both work; pods stay pending, because there is no scheduler and no node.
+The API answers an operator as on any cluster, but pods are objects that nothing runs. Without the controller manager
+there is no garbage collection either: children outlive their owners, and a namespace that is deleted stays
+`Terminating`. With it both work; pods stay pending, because there is no scheduler and no node.
 """
 
 import json

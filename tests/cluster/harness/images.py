@@ -1,6 +1,6 @@
 """Images of one static program each, as archives: a pause container and a DNS server need nothing else.
 
-Separate from the images of Epochal, which are built from Dockerfiles: these are only for the node, and need no builder.
+They are only for the node, and need no builder; Epochal's images are built from Dockerfiles.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """A Kubernetes that tests talk to, of any kind: an API server alone, our node, or a cluster that the user names.
 
-Separate from the code that makes each of them: a test that needs only this runs against all of them.
+A test that needs only this runs against all of them.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The loop of the node's own small controllers: they read everything twice a second and keep no state.
 
-Separate from what each of them does. Watches would be faster but need more code, and a test cluster is small.
+Watches would be faster but need more code, and a test cluster is small.
 """
 
 import json

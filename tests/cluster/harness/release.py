@@ -1,6 +1,6 @@
 """A release of the chart on a cluster: installed, changed, looked at, removed.
 
-Separate from the cluster, which knows nothing about Epochal, and from the tests, which say what must hold.
+The cluster knows nothing about Epochal, and the tests say what must hold.
 """
 
 import os

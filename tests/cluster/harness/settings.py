@@ -1,6 +1,6 @@
 """The configuration of a node's components, as text; a comment says why it differs from a default.
 
-Separate from the code that starts them, so that the whole shape of the node is in one place.
+The whole shape of the node is in this one place.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Streams on a cluster: their manifests, and the objects that a stream has.
 
-Separate from the release because the operator makes these objects, however it was installed.
+The operator makes these objects, however it was installed.
 """
 
 from collections.abc import Mapping

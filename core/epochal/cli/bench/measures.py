@@ -1,7 +1,6 @@
 """The three measurements of `epochal bench`: appends and reads against real publishers, by the public client alone.
 
-Separate from the command, which reads options and prints. After a signal each ends as it does at its end, and what was
-measured until then is its result.
+After a signal each ends as it does at its end, and what was measured until then is its result.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What `epochal bench` reports: the columns of its tables, the bars of its histogram, and the same as JSON.
 
-Separate from measuring: values in, values out. Names in JSON carry their unit and stay as they are.
+It measures nothing: values in, values out. Names in JSON carry their unit and stay as they are.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """When `epochal bench` sends what: the moments of a steady rate, and the times of a stream that follow each other.
 
-Separate from sending, so that nothing here depends on a clock: moments are nanoseconds since the beginning.
+Nothing here reads a clock: moments are nanoseconds since the beginning.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """`epochal release`: release a lost writer that a stream is waiting for.
 
-Separate from `delete` because nothing is removed: epochs are aborted, and others complete without the writer.
+Unlike `delete`, it removes nothing: epochs are aborted, and others complete without the writer.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """`epochal trace`: which traces the batches of a time were made in.
 
-Separate from `sub`, which prints records: this command reads a stream up to where it ended when the command started,
-and no further, so that it can answer for a time that is not complete too.
+Unlike `sub`, which prints records, this command reads a stream up to where it ended when the command started, and no
+further, so that it can answer for a time that is not complete too.
 """
 
 import asyncio

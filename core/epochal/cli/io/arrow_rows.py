@@ -1,7 +1,7 @@
 """Makes Arrow record batches from rows of JSON or of files: in the declared types, with every value unchanged.
 
-Separate from the sender because it is column work. `pyarrow.RecordBatch.from_pylist` would take 1.5 for an int, leave
-out fields that the schema does not have, and put null where the schema has none.
+`pyarrow.RecordBatch.from_pylist` would take 1.5 for an int, leave out fields that the schema does not have, and put
+null where the schema has none.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Single keys from a terminal, without waiting for Enter; the terminal is as before at the end, whatever happens.
 
-Separate from what keys do: this module knows bytes and the terminal's settings, and nothing of any screen.
+This module knows bytes and the terminal's settings, and nothing of any screen.
 """
 
 import asyncio

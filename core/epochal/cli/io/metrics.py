@@ -1,7 +1,6 @@
 """The metrics of a service: one request of bounded size, and the numbers of each segment in its answer.
 
-Separate from the catalog's client because publishers and catalogs serve them to operators, as text, and no client
-needs them.
+Publishers and catalogs serve them as text, for operators; no client needs them.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Takes out what may be secret: values by their names, and the parts of texts that look like such values.
 
-Separate from collecting, so that each rule can be read and tested alone. It knows names, not secrets: what is written
-under a harmless name stays. So the archive lists what was taken out, and its owner is asked to look through it.
+It knows names, not secrets: what is written under a harmless name stays. So the archive lists what was taken out, and
+its owner is asked to look through it.
 """
 
 import re

@@ -1,7 +1,7 @@
 """A screen of `epochal top` as lines of text: exactly as many as it has, none longer than it is wide.
 
-Separate from the screen's state, and from the terminal: a state, rows and a size in, styled lines out. All that comes
-from the catalog is made printable here.
+It writes to no terminal: the screen's state, a snapshot and a size in, styled lines out. All that comes from the
+catalog is made printable here.
 """
 
 import textwrap

@@ -1,6 +1,6 @@
 """How fast segments take appends: two readings of their publishers' counters, and the time between.
 
-Separate from the reading itself, which needs publishers. Counters begin again with each process: a reading of another
+It asks no publisher: metrics as text in, rates out. Counters begin again with each process: a reading of another
 incarnation, or one that went back, gives no rate.
 """
 

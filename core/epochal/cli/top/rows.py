@@ -1,6 +1,6 @@
 """What `epochal top` shows of each stream in a snapshot: its trouble, its slowest reader, its order.
 
-Separate from fetching and drawing: values in, values out. The catalog reports all that is shown here, except rates.
+Nothing is fetched or drawn here: values in, values out. The catalog reports all that is shown here, except rates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

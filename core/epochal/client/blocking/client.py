@@ -1,7 +1,7 @@
 """`epochal.connect_blocking(...)`: the same client for programs without an event loop.
 
-Separate from the asynchronous client because it only adds waiting. Each method here is one of the asynchronous client,
-with its signature and its docstring. It runs in an event loop that one background thread per client keeps.
+It only adds waiting: each method here is one of the asynchronous client, with its signature and its docstring. It runs
+in an event loop that one background thread per client keeps.
 """
 
 import asyncio

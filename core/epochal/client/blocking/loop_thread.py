@@ -1,6 +1,6 @@
 """An event loop in a thread of its own, and calls into it that wait for their answer.
 
-Separate from the blocking client because it knows nothing about streams, only about threads, interrupts and forks.
+It knows nothing about streams, only about threads, interrupts and forks.
 """
 
 import asyncio

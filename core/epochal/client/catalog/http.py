@@ -1,7 +1,7 @@
 """One HTTP call: tried again while no catalog answers, limited in time, with the errors of `epochal.errors`.
 
-Separate from the catalog's calls because it knows nothing about streams. Only this module decides what is tried again:
-a call that got no answer, or a code of `AGAIN`. Any other answer is final, also a refusal.
+It knows nothing about streams. Only this module decides what is tried again: a call that got no answer, or a code of
+`AGAIN`. Any other answer is final, also a refusal.
 """
 
 import asyncio

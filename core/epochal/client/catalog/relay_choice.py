@@ -1,9 +1,9 @@
 """Which relay a subscription reads from: a ranking that follows free capacity and changes little.
 
-Separate from the routes because it does no I/O: it gets the relays that the catalog lists, the time, and what became of
-those that it chose. Each subscription has a random key of its own. By it every relay gets a score, and the highest
-comes first (weighted rendezvous hashing, Schindelhauer and Schomaker, 2005): over many keys each relay is first in
-proportion to its free capacity, and when one leaves, only those that had it first choose again.
+It does no I/O: it gets the relays that the catalog lists, the time, and what became of those that it chose. Each
+subscription has a random key of its own. By it every relay gets a score, and the highest comes first (weighted
+rendezvous hashing, Schindelhauer and Schomaker, 2005): over many keys each relay is first in proportion to its free
+capacity, and when one leaves, only those that had it first choose again.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Keeps a relay listed in the catalog, in the background, while it runs.
 
-Separate from the relay because readers that are connected go on without it: a catalog that does not answer is tried
-again, and nothing that is relayed waits for it.
+Readers that are connected go on without it: a catalog that does not answer is tried again, and nothing that is relayed
+waits for it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The way to each segment of a subscription: straight to its publisher, or through a relay.
 
-Separate from the directory because writers always go to publishers, and from the choice of a relay because this asks
-the catalog. A route is chosen for one connection; a change of route is a reconnect after the last event.
+It asks the catalog for relays, and `relay_choice` picks one. Writers always go to publishers. A route is chosen for one
+connection; a change of route is a reconnect after the last event.
 """
 
 import asyncio

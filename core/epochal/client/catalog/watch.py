@@ -1,7 +1,6 @@
 """Follows the catalog: server-sent events, read over one connection after another, with no event missed between them.
 
-Separate from the catalog's other calls because this one does not end: it connects again by itself, goes on after the
-last event, and has a format of its own.
+Unlike the catalog's other calls, this one does not end: it connects again by itself, and goes on after the last event.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Arrow columns as records and keys: which types subscribers get, and what each encoding carries.
 
-Separate from `frames` because Spark's tasks, which divide their rows themselves, need the same. Nothing here imports
-pyarrow before it is needed.
+Spark's tasks, which divide their rows themselves, use it as `frames` does. Nothing here imports pyarrow before it is
+needed.
 """
 
 import numbers

@@ -1,6 +1,6 @@
 """How records become a payload and back, for each encoding that a stream can declare.
 
-Separate from the protocol, which never looks into a payload (S12): only writers and applications do.
+The protocol never looks into a payload (S12): only writers and applications do.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Tables of pandas, polars and Arrow, checked and divided into what is appended.
 
-Separate from the writer because it is column work that needs no stream, and from the encodings because pyarrow is
-needed only by programs that use tables. A table is whatever offers Arrow's C stream, so polars is never imported.
+This is column work: it needs pyarrow, but no stream. A table is whatever offers Arrow's C stream, so polars is never
+imported.
 
 Rows are divided by time and segment without Python code for each row: they are sorted in Arrow, and each group is a
 slice of the sorted table.

@@ -1,8 +1,8 @@
 """Columns of any Arrow type as the types that subscribers get, with each value as it was.
 
-Separate from `columns`, which names these types, because this builds arrays. Arrow's own casts are used for plain
-values only: between nested types some are missing (a dictionary of string views), and some give wrong values without
-an error (a list view as a list, in pyarrow 26).
+`columns` names these types; this module builds the arrays. Arrow's own casts are used for plain values only: between
+nested types some are missing (a dictionary of string views), and some give wrong values without an error (a list view
+as a list, in pyarrow 26).
 """
 
 from collections.abc import Callable

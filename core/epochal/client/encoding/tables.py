@@ -1,6 +1,6 @@
 """The records of an epoch as one table.
 
-Separate from `frames`, which does the reverse, because a reader needs nothing of what a writer must check and divide.
+It does the reverse of `frames`; a reader needs nothing of what a writer must check and divide.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Connections to sidecars, kept by a process from one writer to the next.
 
-Separate from writers because a Spark task's writer lives for milliseconds. A worker process runs one task after
-another, and a new socket for each would cost more than everything that is sent over it. A forked child uses none of its
-parent's.
+A Spark task's writer lives for milliseconds. A worker process runs one task after another, and a new socket for each
+would cost more than everything that is sent over it. A forked child uses none of its parent's.
 """
 
 import atexit

@@ -1,6 +1,5 @@
 """A writer's way to publishers through a sidecar: chosen when the writer opens, never changed while it is open.
 
-Separate from the writer and its connections, which do the same with and without a sidecar; what differs is in here.
 With EPOCHAL_SIDECAR set, a writer sends its questions for the catalog to that process, and reaches publishers through
 it. If the sidecar does not answer, publishers are found through the catalog, as without it, unless
 EPOCHAL_SIDECAR_REQUIRED is true.

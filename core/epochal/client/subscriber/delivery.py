@@ -1,10 +1,10 @@
 """Hand each item to exactly one caller, also when a call is interrupted or cancelled (E16).
 
-Separate from the readers because safety rests on the order of a few steps. An item counts as returned once `Hand.state`
-is GIVEN, and that store is the last step before `return`. CPython handles signals, and exceptions from other threads,
-only where a call ends, a function begins or a loop jumps back. None of these lies between the store and the return, nor
-between the return and the variable of a `for` loop. (`x = next(items)` is a call: an interrupt can come before the
-assignment.) If a call ends before the store, the next call gets the item.
+This rests on the order of a few steps. An item counts as returned once `Hand.state` is GIVEN, and that store is the
+last step before `return`. CPython handles signals, and exceptions from other threads, only where a call ends, a
+function begins or a loop jumps back. None of these lies between the store and the return, nor between the return and
+the variable of a `for` loop. (`x = next(items)` is a call: an interrupt can come before the assignment.) If a call ends
+before the store, the next call gets the item.
 
 In the loop's own thread this holds for cancellations only. An exception from a signal handler there can end
 `Hands.take` between two steps: then the item comes again only to a reader that resumes from the cursor.

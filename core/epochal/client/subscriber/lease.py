@@ -1,7 +1,6 @@
 """Makes a subscription known to the catalog, in the background, while it is open (S30).
 
-Separate from the subscription because reading never depends on it: a catalog that does not answer is tried again, and
-no read waits for it.
+Reading never depends on it: a catalog that does not answer is tried again, and no read waits for it.
 """
 
 import asyncio

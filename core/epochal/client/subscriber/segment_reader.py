@@ -1,6 +1,6 @@
 """A subscription's connection to one segment: joined, followed, and joined again after the last event.
 
-Separate from the subscription because a connection comes and goes, while what was read and its position stay (E16).
+A connection comes and goes; what was read, and its position, stay with the subscription (E16).
 """
 
 import asyncio

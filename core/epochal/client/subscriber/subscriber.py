@@ -1,7 +1,7 @@
 """`client.subscribe(...)`: sockets and tasks around the subscriber's machines.
 
-Separate from the machines, which decide what is delivered. Here connections are made, bytes become messages, and the
-application is woken up.
+The machines decide what is delivered. Here connections are made, bytes become messages, and the application is woken
+up.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What applications receive: epochs, batches, and what happened to the stream.
 
-Separate from the subscriber because applications keep these and pass them on after it has ended.
+Applications can keep these, and pass them on, after the subscription has ended.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,6 @@
 """The prefixes of topics that a program wants, with how often it has asked for each.
 
-Separate from the subscription because this is only counting, and because what programs give is checked here before
-anything is sent. Sources: rules N3, N20, F1.
+What programs give is checked here, before anything is sent. Sources: rules N3, N20, F1.
 """
 
 from collections import Counter

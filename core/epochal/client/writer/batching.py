@@ -1,7 +1,7 @@
 """Gathers records that are appended one at a time into batches.
 
-Separate from the writer so that batching can be read and tested without a stream. Records of one segment, time, topic
-and headers share a batch. A batch ends at `max_records`, or when the writer's linger is over, or before any move.
+Records of one segment, time, topic and headers share a batch. A batch ends at `max_records`, or when the writer's
+linger is over, or before any move.
 """
 
 import asyncio

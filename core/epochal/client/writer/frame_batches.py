@@ -1,6 +1,6 @@
 """The batches of a frame: each group of its rows, encoded and divided into what the publishers take.
 
-Separate from the writer so that it can be tested without a stream, and from `frames` because it encodes.
+It needs no stream: groups of rows in, batches out.
 """
 
 from collections.abc import Callable, Iterator, Sequence

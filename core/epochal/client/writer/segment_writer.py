@@ -1,7 +1,6 @@
 """A writer's connection to the publisher of one segment: kept open, and made again when it breaks.
 
-Separate from the writer because a connection comes and goes, while the session, its append numbers and its
-unacknowledged appends stay (E6 sessions).
+A connection comes and goes; the session, its append numbers and its unacknowledged appends stay (E6 sessions).
 """
 
 import asyncio

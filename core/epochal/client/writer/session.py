@@ -1,7 +1,7 @@
 """One writer's session: opened at every segment, and opened again when a publisher gave it up (E6 sessions).
 
-Separate from the writer, which turns records into appends. Here connections are made and made again, the effects of the
-machine are carried out, and each caller that waits for a ticket gets its result or its error.
+The writer turns records into appends. Here connections are made and made again, the effects of the machine are carried
+out, and each caller that waits for a ticket gets its result or its error.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ record has all of the one before that can still matter.
 - A frontier that the confirmed record allows, the one under way allows too: its F reaches no more, its H lacks nothing
   of that.
 
-Separate from the publisher, which decides what waits: this can be tested without writers.
+The publisher, not this module, decides what waits.
 
 Sources: rule E11.
 """

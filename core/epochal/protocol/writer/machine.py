@@ -1,7 +1,7 @@
 """A writer of any number of segments: its session, its numbered appends, and how it opens and ends.
 
-A machine without I/O. Separate from the client, which owns sockets and futures, so that the E1 barrier (a move is sent
-only after every earlier append is acknowledged, at every segment) can be tested against every order of messages.
+A machine without I/O: the client owns sockets and futures. So the E1 barrier (a move is sent only after every earlier
+append is acknowledged, at every segment) can be tested against every order of messages.
 
 Its states, and what leads from one to another, are the table in `session_states`. `appends` numbers what the program
 appends, `operations` sends what every segment must confirm; here is what opens, moves and ends the session.

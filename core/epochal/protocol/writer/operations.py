@@ -1,8 +1,8 @@
 """A writer's operations: holds, aborts and leaves, sent to every segment and confirmed by each; and their outcomes.
 
-Separate from the machine, which knows the session's phases: here is only when an operation is sent, and when it has
-taken effect everywhere. A move (a change of capabilities, or a close or finish) waits until every append before it is
-acknowledged (E1 barrier); an abort does not wait.
+The machine knows the session's phases; this module knows when an operation is sent, and when it has taken effect
+everywhere. A move (a change of capabilities, or a close or finish) waits until every append before it is acknowledged
+(E1 barrier); an abort does not wait.
 
 Every append and operation has a ticket, and its outcome is reported once. A failure that no one awaits is kept, and no
 move is sent before it has been raised (E1 barrier).

@@ -1,7 +1,4 @@
-"""The subscriptions that readers share: one for each filter, while it has readers and for some time afterwards.
-
-Separate from the answers because feeds outlive them.
-"""
+"""The subscriptions that readers share: one for each filter, while it has readers and for some time afterwards."""
 
 import asyncio
 import logging

@@ -1,6 +1,6 @@
 """The memory that all subscriptions of a relay's readers share, and how much each of them can have.
 
-Separate from the feeds because a reader that catches up has a subscription of its own.
+Each feed has a subscription, and so has each reader that catches up.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""One reader of whole epochs: the shell of its `RingReader`, which opens and closes a subscription of its own.
-
-Separate from the answers because it knows no HTTP.
-"""
+"""One reader of whole epochs: the shell of its `RingReader`, which opens and closes a subscription of its own."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,6 +1,6 @@
 """A subscription that holds one fetched item, with the cursors before and after it.
 
-Separate from the feeds because a reader that catches up has such a subscription of its own.
+Each feed reads one, and so does each reader that catches up.
 """
 
 import asyncio
