@@ -157,7 +157,7 @@ else
 	@$(TESTS) test-long $(LONG_TESTS) $(TEST_ARGS)
 endif
 
-test-waiting: $(READY) # of test-long, what waits for most of its time
+test-waiting: $(READY) tracing-tools # of test-long, what waits for most of its time
 	@$(TESTS) test-waiting $(LONG_TESTS) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(WAITING)
 
 test-busy: compiled # of test-long, the rounds and the seeds
