@@ -7,7 +7,7 @@ import pytest
 from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
-from epochal_catalog.domain.records import HorizonRecorded, SegmentRecord
+from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, SegmentRecord
 
 ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"}
 
@@ -52,12 +52,12 @@ async def test_a_record_is_stored_whole_and_handed_to_the_next_incarnation(start
             number=0, lower=[[0, 0]], writers=["w"], horizon=[[3, 0], [1, 0], [0, 5], [3, 0]], marks=["opened:w"]
         )
         assert answer.body["recorded"] == {"0": 0}
-        kept = client.server.catalog.state.stream("demo", "flights").segments["0"]
+        kept = client.server.catalog.state[STREAMS].stream("demo", "flights").segments["0"]
         assert kept.horizon == [[3, 0], [0, 5]]  # the maximal ones say it all
     async with start() as client:
         again = Publisher(client, one.granted)
         assert (await again.report(number=0, lower=[[9, 9]], horizon=[])).body["recorded"] == {"0": 0}
-        kept = client.server.catalog.state.stream("demo", "flights").segments["0"]
+        kept = client.server.catalog.state[STREAMS].stream("demo", "flights").segments["0"]
         assert (kept.writers, kept.marks) == (("w",), ("opened:w",)), "late, and nothing of it counts"
         moved = await again.report(
             number=1, lower=[[0, 0]], horizon=[[4, 0], [0, 5]], marks=["finished", "opened:w", "of a later version"]

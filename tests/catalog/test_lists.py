@@ -13,7 +13,7 @@ from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources.manifest import MAX_MANIFEST, StreamManifest
 from epochal_catalog.domain.kinds import streams
 from epochal_catalog.domain.pages import PAGE_BYTES
-from epochal_catalog.domain.records import StreamRecord
+from epochal_catalog.domain.stream_entries import StreamRecord
 
 
 async def pages(client: Any, path: str, limit: int, between: Any = None) -> list[list[Any]]:

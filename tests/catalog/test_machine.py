@@ -43,7 +43,9 @@ from epochal_catalog.domain.kinds import KINDS, publishers, sessions, streams, s
 from epochal_catalog.domain.kinds.sessions import SESSIONS, WriterNotFound, WriterNotLost
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, NotOwner
 from epochal_catalog.domain.noun import Call
+from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS
 from epochal_catalog.errors import (
     ImmutableField,
     ReservedName,
@@ -55,7 +57,7 @@ from epochal_catalog.storage.store import CatalogStore
 
 NAMES = st.sampled_from(["a", "b"])
 WRITERS = st.sampled_from(["w1", "w2"])
-PUBLISHERS = st.sampled_from(["p1", "p2", "p3"])
+PUBLISHER_IDS = st.sampled_from(["p1", "p2", "p3"])
 SEGMENTS = ("0", "1")
 WHICH = st.integers(0, 5)
 TTL, SUBSCRIPTION_TTL, FORGET_AFTER = 10.0, 30.0, 60.0
@@ -312,7 +314,7 @@ class CatalogMachine(RuleBasedStateMachine):
     # --- publishers ---------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.uids)
-    @rule(name=NAMES, publisher=PUBLISHERS, taken=st.sampled_from([{*SEGMENTS}, {"0"}, {"1"}]), which=WHICH)
+    @rule(name=NAMES, publisher=PUBLISHER_IDS, taken=st.sampled_from([{*SEGMENTS}, {"0"}, {"1"}]), which=WHICH)
     def register(self, name: str, publisher: str, taken: set[str], which: int) -> None:
         stream = self.streams.get(name)
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
@@ -366,7 +368,7 @@ class CatalogMachine(RuleBasedStateMachine):
         return {writer: session for writer, session in stream.released.items() if writer in counted}
 
     @rule(
-        publisher=PUBLISHERS,
+        publisher=PUBLISHER_IDS,
         segment=st.sampled_from(SEGMENTS),
         back=WHICH,
         lower=st.integers(0, 9),
@@ -397,7 +399,7 @@ class CatalogMachine(RuleBasedStateMachine):
                 assert answer is error
 
     @rule(
-        publisher=PUBLISHERS,
+        publisher=PUBLISHER_IDS,
         segment=st.sampled_from(SEGMENTS),
         up=st.integers(-1, 2),
         lower=st.none() | st.integers(0, 9),
@@ -444,7 +446,7 @@ class CatalogMachine(RuleBasedStateMachine):
         assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": released}
         assert len(self.follower.frames) == before + seen + came_back
 
-    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), writer=st.sampled_from(["w1", "w2", ""]))
+    @rule(publisher=PUBLISHER_IDS, segment=st.sampled_from(SEGMENTS), writer=st.sampled_from(["w1", "w2", ""]))
     def wait_for(self, publisher: str, segment: str, writer: str) -> None:
         """A report that the segment waits for a lost writer, or for none."""
         judged = self.judge(publisher, self.publishers[publisher].token) if publisher in self.publishers else None
@@ -458,11 +460,11 @@ class CatalogMachine(RuleBasedStateMachine):
         owner.lease = Leased(self.now + TTL)
         assert answer["released"] == self.released(owner, stream, writer)
 
-    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
+    @rule(publisher=PUBLISHER_IDS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
     def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
         self.finish(publisher, segment, number, finishing)
 
-    @rule(publisher=PUBLISHERS)
+    @rule(publisher=PUBLISHER_IDS)
     def mark_all(self, publisher: str) -> None:
         for segment in SEGMENTS:
             self.finish(publisher, segment, 6, True)
@@ -486,7 +488,7 @@ class CatalogMachine(RuleBasedStateMachine):
             stream.complete = all(other.finishing for other in stream.segments.values())
         assert answer == {"complete": stream.complete}
 
-    @rule(publisher=PUBLISHERS, wrong=st.integers(-1, 1))
+    @rule(publisher=PUBLISHER_IDS, wrong=st.integers(-1, 1))
     def deregister(self, publisher: str, wrong: int) -> None:
         known = self.publishers.get(publisher)
         token = (known.token if known else 1) + wrong
@@ -592,7 +594,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def shown(self) -> list[dict[str, Any]]:
         """All streams, without their publishers, whose leases are new after a restart, and what these only report."""
-        found = [views.stream(self.state, entry, self.now) for entry in self.state.streams()]
+        found = [views.stream(self.state, entry, self.now) for entry in self.state[STREAMS]]
         for segment in (segment for item in found for segment in item["segments"]):
             for name in ("publisher", "reported", "counters", "holders", "below"):
                 del segment[name]
@@ -621,7 +623,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @invariant()
     def streams_are_as_in_the_model(self) -> None:
-        shown = {entry.record.name: entry for entry in self.state.streams()}
+        shown = {entry.record.name: entry for entry in self.state[STREAMS]}
         assert shown.keys() == self.streams.keys()
         assert self.state.last_token == self.token
         for name, stream in self.streams.items():
@@ -642,7 +644,9 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @invariant()
     def leases_are_as_in_the_model(self) -> None:
-        publishers = {key: views.publisher(self.state, item) for key, item in self.state.registrations.items()}
+        publishers = {
+            key: views.publisher(self.state, item) for key, item in self.state[PUBLISHERS].by_publisher.items()
+        }
         assert {key: (item["live"], item["verified"]) for key, item in publishers.items()} == {
             key: (item.lease.live, item.lease.verified) for key, item in self.publishers.items()
         }

@@ -11,8 +11,10 @@ from epochal_catalog.domain.kinds import KINDS, publishers, streams, subscriptio
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, SubscriptionRecord
 from epochal_catalog.domain.noun import Listing
 from epochal_catalog.domain.pages import PageRequest
-from epochal_catalog.domain.records import CounterRecord, StreamRecord
+from epochal_catalog.domain.records import CounterRecord
+from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS, StreamRecord
 from epochal_catalog.runtime.settings import CatalogSettings
 
 SEGMENTS = ("0", "1")
@@ -41,16 +43,16 @@ def test_nothing_is_written_after_completion() -> None:
         state.commit(publishers.finish(rules, "demo", "a", segment, mark, "then").changes, 0.0)
     cancelled = publishers.finish(rules, "demo", "a", "0", Finishing("p", 1, 1, 2, False), "later")
     assert (cancelled.changes, cancelled.answer()) == ((), {"complete": True})
-    assert state.stream("demo", "a").record.completed == "then"
+    assert state[STREAMS].stream("demo", "a").record.completed == "then"
 
 
 def test_a_decision_changes_nothing_by_itself() -> None:
     state = CatalogState(KINDS, CatalogSettings())
     decision = streams.apply(Rules(state), manifest("a"), "u", "now")
-    assert state.find("demo", "a") is None
+    assert state[STREAMS].find("demo", "a") is None
     assert state.commit(decision.changes, 0.0) == {"demo/a"}
     assert state.commit([CounterRecord("revision", 9)], 0.0) == set()
-    assert state.stream("demo", "a").record.uid == "u"
+    assert state[STREAMS].stream("demo", "a").record.uid == "u"
 
 
 @pytest.mark.rule("E12")
@@ -64,7 +66,7 @@ def test_only_the_very_same_request_repeats_a_registration() -> None:
         where = Addresses(f"tcp://h:{port}", f"tcp://h:{port + 1}", f"tcp://h:{port + 2}")
         decision = publishers.register(rules, Register("p", instance, "demo/a", "u", [*segments], where), "now")
         state.commit(decision.changes, 0.0)
-        assert state.registrations["p"].addresses == where.to_json()
+        assert state[PUBLISHERS].by_publisher["p"].addresses == where.to_json()
         return decision.answer().token
 
     first = register(8701)

@@ -16,16 +16,9 @@ from tests.patience import PATIENCE
 from epochal.errors import Superseded
 from epochal_catalog.domain.kinds.sessions import SESSIONS, SessionRecord
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, SubscriptionRecord
-from epochal_catalog.domain.records import (
-    CounterRecord,
-    HorizonRecorded,
-    RegistrationRecord,
-    RegistrationRemoved,
-    SegmentRecord,
-    StateChange,
-    StreamRecord,
-    StreamRemoved,
-)
+from epochal_catalog.domain.records import CounterRecord, StateChange
+from epochal_catalog.domain.registrations import PUBLISHERS, RegistrationRecord
+from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, SegmentRecord, StreamRecord
 from epochal_catalog.errors import StoreFailed, StoreUnavailable, UnknownSchema
 from epochal_catalog.storage import schema
 from epochal_catalog.storage.store import CatalogStore
@@ -74,7 +67,7 @@ async def test_segments_come_in_the_order_of_their_ranges(store: CatalogStore, t
 
 async def test_a_removed_stream_takes_its_rows_along(store: CatalogStore, tmp_path: Path) -> None:
     await store.write([STREAM, SEGMENT, SessionRecord("u", "w", 1), REGISTRATION])
-    await store.write([StreamRemoved("u"), RegistrationRemoved("p", 3)])
+    await store.write([STREAMS.removed(STREAM), PUBLISHERS.removed(REGISTRATION)])
     assert await reopened(store, tmp_path) == []
 
 

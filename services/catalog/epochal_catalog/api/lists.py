@@ -16,8 +16,8 @@ from epochal_catalog.api import queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.domain.noun import Items, Listing
 from epochal_catalog.domain.pages import PAGE_BYTES, PageRequest, after, cursor
-from epochal_catalog.domain.records import SegmentRecord
-from epochal_catalog.domain.state import StreamEntry
+from epochal_catalog.domain.registrations import PUBLISHERS
+from epochal_catalog.domain.stream_entries import STREAMS, SegmentRecord, StreamEntry
 from epochal_catalog.runtime.service import Catalog
 
 _PROCESS = os.urandom(4).hex()
@@ -67,7 +67,7 @@ def _page(found: Items, limit: int) -> tuple[list[str], str | None]:
 
 
 def _entry(request: web.Request) -> StreamEntry:
-    return request.app[CATALOG].state.stream(request.match_info["namespace"], request.match_info["name"])
+    return request.app[CATALOG].state[STREAMS].stream(request.match_info["namespace"], request.match_info["name"])
 
 
 async def list_streams(request: web.Request) -> web.Response:
@@ -75,8 +75,8 @@ async def list_streams(request: web.Request) -> web.Response:
 
     def read(catalog: Catalog, asked: PageRequest) -> Items:
         state, now = catalog.state, catalog.now()
-        for key in filter(asked.wants, after(state.names, asked.after)):
-            yield key, partial(views.stream, state, state.named(key), now)
+        for key in filter(asked.wants, after(state[STREAMS].names, asked.after)):
+            yield key, partial(views.stream, state, state[STREAMS].named(key), now)
 
     return _list(request, read, reserved=lambda: [views.reserved(request.app[CATALOG].state)])
 
@@ -90,13 +90,13 @@ def _segments(catalog: Catalog, asked: PageRequest) -> Items:
     state, now = catalog.state, catalog.now()
     name, _, text = asked.after.rpartition("/")
     last = int(text) if text.isdigit() else -1
-    here = [name] if name in state.names else []
+    here = [name] if name in state[STREAMS].names else []
 
     def view(stream: str, segment: SegmentRecord) -> dict[str, Any]:
         return {"stream": stream, **views.segment(state, segment, now)}
 
-    for qualified in filter(asked.wants, chain(here, after(state.names, name))):
-        for at, segment in enumerate(state.named(qualified).segments.values()):
+    for qualified in filter(asked.wants, chain(here, after(state[STREAMS].names, name))):
+        for at, segment in enumerate(state[STREAMS].named(qualified).segments.values()):
             if qualified != name or at > last:
                 yield f"{qualified}/{at}", partial(view, qualified, segment)
 
@@ -106,8 +106,8 @@ async def list_publishers(request: web.Request) -> web.Response:
 
     def read(catalog: Catalog, asked: PageRequest) -> Items:
         state = catalog.state
-        for key in after(state.publishers, asked.after):
-            if asked.wants((known := state.registrations[key]).stream):
+        for key in after(state[PUBLISHERS].keys, asked.after):
+            if asked.wants((known := state[PUBLISHERS].by_publisher[key]).stream):
                 yield key, partial(views.publisher, state, known)
 
     return _list(request, read)

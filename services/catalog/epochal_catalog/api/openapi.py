@@ -32,7 +32,7 @@ _EVENT: Shape = {
     "required": ["id", "event", "data"],
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+$"},
-        "event": {"enum": ["snapshot", "stream", "segment", "publisher", *_KINDS]},
+        "event": {"enum": ["snapshot", *_KINDS]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }

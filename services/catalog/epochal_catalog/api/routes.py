@@ -32,7 +32,7 @@ from epochal_catalog.api.statuses import STATUS
 from epochal_catalog.domain.kinds import NOUNS, publishers, streams
 from epochal_catalog.domain.kinds.publishers import Renewing
 from epochal_catalog.domain.noun import Call, Write
-from epochal_catalog.domain.state import check_name
+from epochal_catalog.domain.stream_entries import STREAMS, check_name
 
 
 def add_routes(app: web.Application) -> None:
@@ -74,7 +74,7 @@ async def apply_stream(request: web.Request) -> web.Response:
 async def get_stream(request: web.Request) -> web.Response:
     """One stream."""
     catalog = request.app[CATALOG]
-    entry = catalog.state.stream(*_stream_name(request))
+    entry = catalog.state[STREAMS].stream(*_stream_name(request))
     return lists.unchanged_or(request, lambda: json.dumps(views.stream(catalog.state, entry, catalog.now())))
 
 

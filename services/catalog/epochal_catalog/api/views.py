@@ -11,8 +11,9 @@ from epochal.protocol.times import to_json
 from epochal_catalog.domain import blockers
 from epochal_catalog.domain.kinds.relays import RELAYS
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
-from epochal_catalog.domain.records import RegistrationRecord, SegmentRecord
-from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.domain.registrations import PUBLISHERS, RegistrationRecord
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS, SegmentRecord, StreamEntry
 
 
 def stream(state: CatalogState, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
@@ -51,8 +52,8 @@ def reserved(state: CatalogState) -> dict[str, Any]:
         "revision": state.revision,
         "first_revision": state.history.floor,
         "watch": "/v1/watch",
-        "streams": len(state.names),
-        "publishers": len(state.publishers),
+        "streams": len(state[STREAMS]),
+        "publishers": len(state[PUBLISHERS]),
         "subscriptions": len(state[SUBSCRIPTIONS]),
         "relays": len(state[RELAYS]),
     }

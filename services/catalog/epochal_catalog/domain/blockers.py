@@ -8,8 +8,8 @@ from epochal.catalog_api.blockers import NO_PUBLISHER, HeldBack
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import from_json
-from epochal_catalog.domain.records import SegmentRecord
-from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import SegmentRecord, StreamEntry
 
 
 def holders(state: CatalogState, segment: SegmentRecord, now: float) -> list[HeldBack]:

@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from epochal.catalog_api.kinds import fields_of
-from epochal_catalog.domain.kind import Json, Record, Removed
-from epochal_catalog.domain.records import (
-    ChangeRecord,
-    ChangesForgotten,
-    CounterRecord,
-    LivenessNoticed,
-    RegistrationRecord,
-    RegistrationRemoved,
-    SegmentRecord,
-    StateChange,
-    StreamRecord,
-    StreamRemoved,
-)
+from epochal_catalog.domain.kind import Json, Noticed, Record, Removed
+from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, StateChange
+from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import FLOOR, CatalogState
+from epochal_catalog.domain.stream_entries import StreamRecord
 
 A = TypeVar("A")
 _AT_ONCE = 1000
@@ -64,12 +54,14 @@ class Rules:
         and whose lease lapsed `seconds` ago are dropped; until then their publishers get an error that says why they
         must stop. Watchers are notified of leases that lapsed or came back.
         """
-        changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
+        changes: list[StateChange] = []
         for kind in self.state.kinds.values():
+            changes += self.state[kind].notices()[:_AT_ONCE]
             changes += [kind.removed(record) for record in islice(self.state[kind].lapsed(), _AT_ONCE)]
+        # not among `lapsed` of their kind: whether a registration is current is seen at its stream's segments
         changes += [
-            RegistrationRemoved(record.publisher, record.token)
-            for record in self.state.registrations.values()
+            PUBLISHERS.removed(record)
+            for record in self.state[PUBLISHERS].by_publisher.values()
             if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
         ]
         return self.write(lambda: None, *changes) if changes else None
@@ -99,35 +91,19 @@ def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: St
 
 
 def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Event]:
-    fresh = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
+    fresh = {change.uid: change.qualified for change in changes if isinstance(change, StreamRecord)}
 
     def names(uid: str) -> str:
         return fresh.get(uid) or state.name_of(uid)
 
     for change in changes:
         match change:
-            case StreamRecord(uid=uid):
-                yield "stream", names(uid), fields_of(change)
-            case SegmentRecord(uid=uid, id=segment):
-                name = names(uid)
-                shown = {**fields_of(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
-                for hidden in ("finishing_number", "horizon", "record_number", "marks"):
-                    del shown[hidden]
-                yield "segment", f"{name}/{segment}", shown
-            case RegistrationRecord(publisher=publisher):
-                yield "publisher", publisher, {**fields_of(change), "live": True}
-            case LivenessNoticed(token, live):
-                known = state.registration(token)
-                if known is not None:
-                    yield "publisher", known.publisher, {**fields_of(known), "live": live}
-            case StreamRemoved(uid):
-                yield "stream", state.name_of(uid), None
-            case RegistrationRemoved(publisher, token):
-                if state.registration(token) is not None:
-                    yield "publisher", publisher, None
+            case Noticed(kind, record, differs):
+                name, shown = kind.event(record, names)
+                yield kind.name, name, {**shown, **differs}
             case Removed(kind, record):
                 yield kind.name, kind.event(record, names)[0], None
-            case Record() if type(change) in state.kinds:
+            case Record() if type(change) in state.kinds:  # counters and changes are of no kind
                 kind = state.kinds[type(change)]
                 yield kind.name, *kind.event(change, names)
 

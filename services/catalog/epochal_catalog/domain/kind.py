@@ -4,7 +4,7 @@ Each kind is declared once, in its module of `domain.kinds`. The database's tabl
 of changes are made from these declarations, so none of them lists the kinds again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -26,7 +26,10 @@ R = TypeVar("R")
 
 
 class Memory(Generic[R]):
-    """What the state remembers of one kind. `version` rises when an answer may differ though no record has changed."""
+    """What the state remembers of one kind. `version` rises when an answer may differ though no record has changed.
+
+    `put`, `remove` and `renew` return the name of the stream whose look-ups may be answered differently, None for none.
+    """
 
     version = 0
 
@@ -38,11 +41,14 @@ class Memory(Generic[R]):
         """Take over a record that a restart found on disk."""
         raise NotImplementedError
 
-    def put(self, record: R, now: float) -> None:
+    def settle(self, shown: Mapping[str, dict[str, Json] | None]) -> None:
+        """All is loaded. `shown`: by name, what watchers were shown last, of the records with a change that is kept."""
+
+    def put(self, record: R, now: float) -> str | None:
         """Take over a record that was written now."""
         raise NotImplementedError
 
-    def remove(self, record: R) -> None:
+    def remove(self, record: R) -> str | None:
         """Forget a record."""
         raise NotImplementedError
 
@@ -50,17 +56,24 @@ class Memory(Generic[R]):
         """Forget all records of a stream that was deleted; the database deletes them by itself."""
         raise NotImplementedError
 
-    def renew(self, key: Any, report: Any, now: float) -> None:
+    def renew(self, key: Any, report: Any, now: float) -> str | None:
         """Renew a lease, with what its owner reports."""
         raise NotImplementedError
 
-    def sweep(self, now: float, stall: float) -> bool:
-        """Let overdue leases lapse; returns whether any did."""
-        return False
+    def sweep(self, now: float, stall: float) -> int:
+        """Let overdue leases lapse; returns how many did."""
+        return 0
 
     def lapsed(self) -> Iterable[R]:
         """The records to remove because their lease has lapsed."""
         return ()
+
+    def notices(self) -> "Sequence[Noticed]":
+        """What watchers are to be notified of though it is not stored."""
+        return ()
+
+    def notified(self, notice: "Noticed") -> None:
+        """Watchers were notified."""
 
 
 M = TypeVar("M", bound=Memory[Any])
@@ -118,11 +131,14 @@ class Rows(Generic[R]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind(Generic[R, M]):
-    """One kind of record. `name` is that of its changes in `/v1/watch`; `memory` gets the settings of the catalog."""
+    """One kind of record. `name` is that of its changes in `/v1/watch`.
+
+    `memory` gets the settings of the catalog; or it is the kind whose memory keeps these records too.
+    """
 
     name: str
     rows: Rows[R]
-    memory: Callable[[Any], M]
+    memory: "Callable[[Any], M] | Kind[Any, M]"
     event: Callable[[R, Names], Event]
 
     def removed(self, record: R) -> "Removed":
@@ -145,3 +161,15 @@ class Renewed:
     kind: Kind[Any, Any]
     key: str
     report: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something is not as watchers were shown it, such as a lease. It is not stored, but they are notified.
+
+    `shown`: the fields that differ from what `Kind.event` gives.
+    """
+
+    kind: Kind[Any, Any]
+    record: Any
+    shown: Mapping[str, Json]

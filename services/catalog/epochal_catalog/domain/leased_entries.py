@@ -126,9 +126,9 @@ class LeasedEntries(Memory[E], Generic[E, P]):
         for key in list(self.of(uid)):
             self.remove(self._records[key])
 
-    def sweep(self, now: float, stall: float) -> bool:
-        """Let overdue leases lapse; returns whether any did."""
-        return bool(self.leases.sweep(now, stall))
+    def sweep(self, now: float, stall: float) -> int:
+        """Let overdue leases lapse; returns how many did."""
+        return len(self.leases.sweep(now, stall))
 
     def lapsed(self) -> list[E]:
         """The entries whose lease has lapsed."""

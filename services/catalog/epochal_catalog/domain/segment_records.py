@@ -13,7 +13,7 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, TimeShape, from_json, less_equal, less_than, to_json
 from epochal.service.errors import InvalidRequest
 from epochal_catalog.domain.kind import Json
-from epochal_catalog.domain.records import SegmentRecord
+from epochal_catalog.domain.stream_entries import SegmentRecord
 
 
 def record_of(segment: SegmentRecord, report: SegmentReport, shape: TimeShape) -> SegmentRecord:

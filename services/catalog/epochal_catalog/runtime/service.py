@@ -18,7 +18,8 @@ from epochal_catalog.domain.kinds import KINDS, publishers, streams
 from epochal_catalog.domain.kinds.publishers import RenewalDecision, Renewing
 from epochal_catalog.domain.kinds.streams import ExpectedStream
 from epochal_catalog.domain.records import InMemory, StateChange
-from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS, StreamEntry
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.runtime.lookups import LookupCache, LookupWaiters
 from epochal_catalog.runtime.settings import CatalogSettings
@@ -183,14 +184,14 @@ class Catalog:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while True:
-                    entry = self.state.stream(namespace, name)
+                    entry = self.state[STREAMS].stream(namespace, name)
                     known = entry.segments.get(segment)
                     if known is None or (known.token != token and self.state.leases.live(known.token)):
                         return entry
                     if self.room.half_full:
                         return entry
                     await self.room.wait(entry.qualified)
-        return self.state.stream(namespace, name)
+        return self.state[STREAMS].stream(namespace, name)
 
     def _find(self, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry | StreamNotFound | NoPublisher:
         try:

@@ -12,7 +12,9 @@ from epochal_catalog.domain.kind import Memory
 from epochal_catalog.domain.kinds import NOUNS
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
 from epochal_catalog.domain.noun import Noun
+from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS
 from epochal_catalog.runtime.lookups import LookupWaiters
 from epochal_catalog.runtime.watchers import Watchers
 
@@ -34,9 +36,9 @@ class CatalogTelemetry(ServiceTelemetry):
         )
 
     def observe(self, state: CatalogState, room: LookupWaiters, watchers: Watchers, now: Callable[[], float]) -> None:
-        """Export sizes of the state whenever metrics are read."""
-        self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
-        self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
+        """Show sizes of the state whenever metrics are read."""
+        self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state[STREAMS]))
+        self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state[PUBLISHERS]))
         for noun in NOUNS:
             self._observe_count(noun, state[noun.kind])
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
@@ -95,7 +97,7 @@ class CatalogTelemetry(ServiceTelemetry):
 
 def _held(state: CatalogState, now: float) -> Iterable[Observation]:
     """The longest holder of each stream that is not complete."""
-    for entry in state.streams():
+    for entry in state[STREAMS]:
         for longest in held_back(state, entry, now)[:1]:
             labels = {"namespace": entry.record.namespace, "name": entry.record.name}
             who = {"segment": longest.segment, "writer": longest.writer or ""}
@@ -103,8 +105,8 @@ def _held(state: CatalogState, now: float) -> Iterable[Observation]:
 
 
 def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
-    """How many lost writers each stream waits for, if it has `whenLost: hold` (E46 hold) or waits for one."""
-    for entry in state.streams():
+    """How many lost writers each stream waits for: those with `whenLost: hold` (E46 hold), and any that waits."""
+    for entry in state[STREAMS]:
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
         if writers or entry.manifest.spec.progress.when_lost == "hold":
             yield Observation(len(writers), {"namespace": entry.record.namespace, "name": entry.record.name})
@@ -113,7 +115,7 @@ def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
 def _most_of(state: CatalogState, counter: str) -> Iterable[Observation]:
     """The greatest value of one counter among the live readers of each stream that has any."""
     subscribers = state[SUBSCRIPTIONS]
-    for entry in state.streams():
+    for entry in state[STREAMS]:
         live = [key for key in subscribers.of(entry.record.uid) if subscribers.live(key) is not None]
         reports = [report for key in live if (report := subscribers.report(key)) is not None]
         if reports:

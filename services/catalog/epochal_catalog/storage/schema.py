@@ -33,18 +33,12 @@ from epochal_catalog.domain.kinds import KINDS
 from epochal_catalog.domain.records import (
     CHANGE_ROWS,
     COUNTER_ROWS,
-    REGISTRATION_ROWS,
-    SEGMENT_ROWS,
-    STREAM_ROWS,
 )
 from epochal_catalog.errors import UnknownSchema
 
 metadata = MetaData()
 
 ROWS: tuple[Rows[Any], ...] = (
-    STREAM_ROWS,
-    SEGMENT_ROWS,
-    REGISTRATION_ROWS,
     *(kind.rows for kind in KINDS),
     CHANGE_ROWS,
     COUNTER_ROWS,

@@ -22,20 +22,10 @@ from epochal.catalog_api.kinds import fields_of
 from epochal.errors import Superseded
 from epochal.locks import FileLock, LockTaken
 from epochal.service.filesystems import objection
-from epochal_catalog.domain.kind import Record, Removed, Renewed, Rows
-from epochal_catalog.domain.records import (
-    ChangeRecord,
-    ChangesForgotten,
-    CounterRecord,
-    HorizonRecorded,
-    LeaseRenewed,
-    LivenessNoticed,
-    RegistrationRecord,
-    RegistrationRemoved,
-    StateChange,
-    StreamRecord,
-    StreamRemoved,
-)
+from epochal_catalog.domain.kind import Noticed, Record, Removed, Renewed, Rows
+from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, StateChange
+from epochal_catalog.domain.registrations import LeaseRenewed
+from epochal_catalog.domain.stream_entries import HorizonRecorded
 from epochal_catalog.errors import DataDirectoryError, StoreFailed, StoreUnavailable
 from epochal_catalog.storage import schema, sqlite
 from epochal_catalog.storage.schema import migrate
@@ -193,19 +183,13 @@ def _row(rows: Rows[Any], record: Any) -> dict[str, Any]:
 
 def _write_one(connection: Connection, change: StateChange) -> None:
     match change:
-        case LeaseRenewed() | Renewed() | LivenessNoticed():
+        case LeaseRenewed() | Renewed() | Noticed():
             return  # leases depend on a monotonic clock, which does not survive a restart
         case Removed(kind, record):
             _delete(connection, kind.rows, record)
         case ChangesForgotten(before):
             table = schema.TABLES[ChangeRecord]
             connection.execute(table.delete().where(table.c.revision < before))
-        case StreamRemoved(uid):
-            table = schema.TABLES[StreamRecord]
-            connection.execute(table.delete().where(table.c.uid == uid))
-        case RegistrationRemoved(publisher, token):
-            table = schema.TABLES[RegistrationRecord]
-            connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
         case HorizonRecorded(segment):
             _put(connection, segment)
         case _:

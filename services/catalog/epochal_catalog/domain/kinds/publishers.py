@@ -17,18 +17,11 @@ from epochal.service.errors import SegmentNotFound
 from epochal_catalog.domain.decisions import Decision, Rules, following
 from epochal_catalog.domain.kind import Json
 from epochal_catalog.domain.kinds.sessions import SESSIONS
-from epochal_catalog.domain.records import (
-    CounterRecord,
-    HorizonRecorded,
-    LeaseRenewed,
-    RegistrationRecord,
-    RegistrationRemoved,
-    Reported,
-    SegmentRecord,
-    StateChange,
-)
+from epochal_catalog.domain.records import CounterRecord, StateChange
+from epochal_catalog.domain.registrations import PUBLISHERS, LeaseRenewed, RegistrationRecord, Reported
 from epochal_catalog.domain.segment_records import read_times, record_of, shaped
-from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, SegmentRecord, StreamEntry
 from epochal_catalog.errors import UnknownPublisher
 
 
@@ -57,8 +50,8 @@ def register(rules: Rules, asked: Register, at: str) -> Decision[Registration]:
     `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
     """
     namespace, _, name = asked.stream.rpartition("/")
-    entry = rules.state.same_stream(namespace, name, asked.uid)
-    before = rules.state.registrations.get(asked.publisher)
+    entry = rules.state[STREAMS].same_stream(namespace, name, asked.uid)
+    before = rules.state[PUBLISHERS].by_publisher.get(asked.publisher)
     if before is not None and _is_repeated(rules.state, asked, before):
         return Decision((LeaseRenewed(before.token),), _granted(rules.state, before, entry))
     token = following(rules.state.last_token, rules.floor)
@@ -151,8 +144,7 @@ def _report(name: str, report: SegmentReport, shape: TimeShape) -> dict[str, Rep
 
 def deregister(rules: Rules, publisher: str, token: int) -> Decision[None]:
     """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""
-    registration = _registration(rules.state, publisher, token)
-    return rules.write(lambda: None, RegistrationRemoved(publisher, registration.token))
+    return rules.write(lambda: None, PUBLISHERS.removed(_registration(rules.state, publisher, token)))
 
 
 def finish(
@@ -163,7 +155,7 @@ def finish(
     A mark changes nothing when its number is not above the last one of this incarnation, or when the stream is
     complete. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
     """
-    entry = rules.state.stream(namespace, name)
+    entry = rules.state[STREAMS].stream(namespace, name)
     segment = _segment(entry, segment_id)
     registration, owned = _owner(rules.state, mark.publisher, mark.token)
     if owned is not entry:
@@ -228,7 +220,7 @@ def _segment(entry: StreamEntry, segment: str) -> SegmentRecord:
 
 
 def _registration(state: CatalogState, publisher: str, token: int) -> RegistrationRecord:
-    registration = state.registrations.get(publisher)
+    registration = state[PUBLISHERS].by_publisher.get(publisher)
     if registration is None:
         raise UnknownPublisher(f"no publisher {publisher!r} is registered; register it (POST /v1/publishers)")
     if token > registration.token:  # given out after the copy that this catalog runs on was made
@@ -243,7 +235,7 @@ def _registration(state: CatalogState, publisher: str, token: int) -> Registrati
 
 def _owner(state: CatalogState, publisher: str, token: int) -> tuple[RegistrationRecord, StreamEntry]:
     registration = _registration(state, publisher, token)
-    entry = state.by_uid(registration.uid)
+    entry = state[STREAMS].by_uid(registration.uid)
     if entry is None:
         raise StreamGone(f"the stream {registration.stream} that publisher {publisher} serves was deleted; stop it")
     if not state.current(registration):

@@ -15,6 +15,7 @@ from epochal_catalog.domain.kind import Json, Kind, Record, Renewed, Rows
 from epochal_catalog.domain.leased_entries import LeasedEntries, entries, with_stream
 from epochal_catalog.domain.noun import Call, Noun, Page, Shown, Write, lists
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def register(rules: Rules, call: Call[RegisterRelay]) -> Decision[dict[str, Json
     """
     state, asked = rules.state, call.body
     namespace, _, name = asked.stream.rpartition("/")
-    state.same_stream(namespace, name, asked.uid)
+    state[STREAMS].same_stream(namespace, name, asked.uid)
     if state[RELAYS].get(asked.id) is None:
         state[RELAYS].check_room()
     record = RelayRecord(

@@ -18,7 +18,8 @@ from epochal_catalog.domain.decisions import Decision, Rules, following
 from epochal_catalog.domain.kind import Event, Fence, Json, Kind, Memory, Names, Record, Rows
 from epochal_catalog.domain.noun import COUNT, PAGE, STREAM, Call, Items, Listing, Noun, Page, Shown, Write
 from epochal_catalog.domain.pages import PageRequest, after
-from epochal_catalog.domain.state import CatalogState, StreamEntry, check_name
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS, StreamEntry, check_name
 
 _NO_WRITERS: SortedSet[str] = SortedSet()
 
@@ -190,7 +191,7 @@ def release(rules: Rules, call: Call[None]) -> Decision[dict[str, Json]]:
 
 def _stream(rules: Rules, call: Call[None]) -> StreamEntry:
     check_name(*call.stream)
-    return rules.state.stream(*call.stream)
+    return rules.state[STREAMS].stream(*call.stream)
 
 
 def _session(state: CatalogState, entry: StreamEntry, writer: str) -> SessionRecord:
@@ -235,7 +236,7 @@ def view(state: CatalogState, entry: StreamEntry, writer: str) -> WriterInfo:
 
 
 def _items(state: CatalogState, asked: PageRequest, uid: str | None, _now: float) -> Items:
-    entry = state.by_uid(uid or "")
+    entry = state[STREAMS].by_uid(uid or "")
     assert entry is not None, "the path names a stream"
     for key in after(state[SESSIONS].writers(entry.record.uid), asked.after):
         yield key, view(state, entry, key).to_json

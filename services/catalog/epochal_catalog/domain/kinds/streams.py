@@ -10,8 +10,8 @@ from epochal.resources.feasible import check_feasible
 from epochal.resources.manifest import StreamManifest, check_new, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal_catalog.domain.decisions import Decision, Rules
-from epochal_catalog.domain.records import SegmentRecord, StreamRecord, StreamRemoved
-from epochal_catalog.domain.state import CatalogState, StreamEntry, check_name
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS, SegmentRecord, StreamEntry, StreamRecord, check_name
 from epochal_catalog.errors import ImmutableField, OtherStream
 
 
@@ -34,9 +34,9 @@ def apply(rules: Rules, manifest: StreamManifest, uid: str, at: str) -> Decision
     check_name(namespace, name)
 
     def answer(created: bool) -> Callable[[], tuple[StreamEntry, bool]]:
-        return lambda: (rules.state.stream(namespace, name), created)
+        return lambda: (rules.state[STREAMS].stream(namespace, name), created)
 
-    entry, document = rules.state.find(namespace, name), manifest.to_document()
+    entry, document = rules.state[STREAMS].find(namespace, name), manifest.to_document()
     if entry is None:
         check_new(document)
         check_feasible(manifest)
@@ -64,7 +64,7 @@ def _check_ports(state: CatalogState, manifest: StreamManifest) -> None:
     ports = manifest.local_ports
     if not ports:
         return
-    others = (entry.manifest for entry in state.streams() if entry.qualified != manifest.qualified)
+    others = (entry.manifest for entry in state[STREAMS] if entry.qualified != manifest.qualified)
     taken = {port: (path, other.qualified) for other in others for path, port in other.local_ports.items()}
     problems = [
         Problem(path, f"is {port}, as {taken[port][0]} of {taken[port][1]} is", "choose another port")
@@ -81,16 +81,16 @@ def delete(rules: Rules, namespace: str, name: str, uid: str | None = None) -> D
     `uid`: delete only this stream; raises `OtherStream` when another stream has the name now.
     """
     check_name(namespace, name)
-    entry = rules.state.stream(namespace, name)
+    entry = rules.state[STREAMS].stream(namespace, name)
     if uid is not None and uid != entry.record.uid:
         raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
-    return rules.write(lambda: None, StreamRemoved(entry.record.uid))
+    return rules.write(lambda: None, STREAMS.removed(entry.record))
 
 
 def lookup(state: CatalogState, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry:
     """The stream, if it is as the caller expects; raises `StreamNotFound`, `SchemaMismatch` (S28)."""
     check_name(namespace, name)
-    entry = state.stream(namespace, name)
+    entry = state[STREAMS].stream(namespace, name)
     problems = list(_mismatches(entry, expected))
     if problems:
         fields = ", ".join(problem.path for problem in problems)

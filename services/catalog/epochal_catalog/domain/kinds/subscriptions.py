@@ -17,6 +17,7 @@ from epochal_catalog.domain.kind import Event, Fence, Json, Kind, Names, Record,
 from epochal_catalog.domain.leased_entries import LeasedEntries, entries
 from epochal_catalog.domain.noun import STREAM, TOKEN, Call, Noun, Page, Shown, Write, lists
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.domain.stream_entries import STREAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def subscribe(rules: Rules, call: Call[Subscribe]) -> Decision[SubscriptionLease
     Raises `StreamNotFound`, `StreamGone` when the `uid` is of an older stream, `Overloaded` above the limit.
     """
     state, asked = rules.state, call.body
-    state.same_stream(*call.stream, asked.uid)
+    state[STREAMS].same_stream(*call.stream, asked.uid)
     state[SUBSCRIPTIONS].check_room()
     record = SubscriptionRecord(call.fresh_id, call.fresh_token, asked.uid, asked.subscriber, call.at)
     answer = SubscriptionLease(record.id, record.token, state[SUBSCRIPTIONS].leases.ttl)
@@ -83,7 +84,7 @@ def renew(rules: Rules, call: Call[RenewSubscription]) -> Decision[dict[str, Jso
     """
     state, asked = rules.state, call.body
     record = _owned(state, call.path["subscription"], asked.token)
-    entry = state.by_uid(record.uid)
+    entry = state[STREAMS].by_uid(record.uid)
     assert entry is not None, "a stream takes its subscriptions along"
     lower = asked.lower
     if lower is not None:

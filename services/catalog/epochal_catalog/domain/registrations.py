@@ -1,0 +1,191 @@
+"""Registrations of publishers as the catalog keeps them: record, table, fence, memory with leases and last reports.
+
+Below the rooms of `domain.kinds`, because several of them read here who serves a segment and what was reported of it.
+The rules of publishers, and what clients see of them, are in `domain.kinds.publishers`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sortedcontainers import SortedSet
+
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.kinds import fields_of
+from epochal.catalog_api.requests import ReportedChannel
+from epochal.protocol.blockers import HolderKind
+from epochal.protocol.times import Time
+from epochal_catalog.domain.kind import Column, Event, Fence, Json, Kind, Memory, Names, Noticed, Record, Rows
+from epochal_catalog.domain.leases import Leases
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRecord(Record):
+    """One registration of a publisher process: the segments it took, their incarnations, and where it listens."""
+
+    publisher: str
+    token: int
+    instance: str
+    stream: str
+    uid: str
+    segments: dict[str, int]
+    addresses: dict[str, str]
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A publisher's counters of a segment, its channels, and who holds time back there.
+
+    Every time that is <= one of `below` is aborted, because its memory was lost (E11 horizon).
+    """
+
+    counters: dict[str, float] = field(default_factory=dict)
+    holders: tuple[HeldBack, ...] = ()
+    below: tuple[Json, ...] = ()
+    channels: tuple[ReportedChannel, ...] = ()
+
+    def lost(self, writer: str) -> bool:
+        """Whether time is held for this writer because it is lost (E46 hold)."""
+        return any(held.kind == HolderKind.LOST and held.writer == writer for held in self.holders)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """A publisher is alive; kept in memory only, like its reports by segment."""
+
+    token: int
+    reports: dict[str, Reported] = field(default_factory=dict)
+
+
+class Registrations(Memory[RegistrationRecord]):
+    """All registrations by publisher and by token, with their leases and the publishers' last reports.
+
+    A lapsed lease removes nothing: its publisher is no longer shown to those who look it up, and may renew.
+    """
+
+    def __init__(self, ttl: float) -> None:
+        self.leases: Leases[int] = Leases(ttl)
+        self.keys: SortedSet[str] = SortedSet()
+        """The ids of all publishers."""
+        self.by_publisher: dict[str, RegistrationRecord] = {}
+        self.version = 0
+        self._by_token: dict[int, RegistrationRecord] = {}
+        self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
+        self._notices: list[Noticed] = []
+        """Leases that lapsed or came back, and of which watchers are not notified yet."""
+
+    def __len__(self) -> int:
+        """How many publishers are registered."""
+        return len(self.by_publisher)
+
+    def load(self, record: RegistrationRecord, now: float) -> None:
+        """Take over a stored registration, with one TTL of grace: it is not verified until it renews."""
+        self._add(record, now, verified=False)
+
+    def settle(self, shown: Mapping[str, dict[str, Json] | None]) -> None:
+        """Watchers are notified that a publisher is live again, unless that is what they were shown last."""
+        live = {publisher for publisher, record in shown.items() if record is not None and record["live"]}
+        self._notices = [_noticed(record, True) for key, record in self.by_publisher.items() if key not in live]
+
+    def put(self, record: RegistrationRecord, now: float) -> str:
+        """Take over a registration, in place of an older one of the same publisher."""
+        self._add(record, now, verified=True)
+        return record.stream
+
+    def _add(self, record: RegistrationRecord, now: float, *, verified: bool) -> None:
+        before = self.by_publisher.get(record.publisher)
+        if before is not None:
+            self._forget(before.token)
+        self.by_publisher[record.publisher] = self._by_token[record.token] = record
+        self.keys.add(record.publisher)
+        self.leases.grant(record.token, now, verified=verified)
+
+    def remove(self, record: RegistrationRecord) -> str | None:
+        """Forget a registration, unless a newer one has replaced it."""
+        if self._forget(record.token) is None:
+            return None
+        del self.by_publisher[record.publisher]
+        self.keys.discard(record.publisher)
+        return record.stream
+
+    def _forget(self, token: int) -> RegistrationRecord | None:
+        self.leases.drop([token])
+        self._reports.pop(token, None)
+        self._notices = [notice for notice in self._notices if notice.record.token != token]
+        return self._by_token.pop(token, None)
+
+    def remove_stream(self, uid: str) -> None:
+        """Registrations stay, so that their publishers learn that the stream is gone."""
+
+    def renew(self, key: int, report: Mapping[str, Reported], now: float) -> str | None:
+        """Renew the lease of a token, with its publisher's reports by segment."""
+        record = self._by_token.get(key)
+        if record is None:
+            return None
+        if not self.leases.live(key):
+            self._notices.append(_noticed(record, True))
+        reports = self._reports.setdefault(key, {})
+        visible = self.leases.renew(key, now)
+        changed = visible or any(not _same(reports.get(segment), each) for segment, each in report.items())
+        reports.update({segment: (now, each) for segment, each in report.items()})
+        self.version += changed
+        return record.stream if visible else None
+
+    def sweep(self, now: float, stall: float) -> int:
+        """Let overdue leases lapse; watchers are to be notified of each."""
+        lapsed = self.leases.sweep(now, stall)
+        self._notices += [_noticed(self._by_token[token], False) for token in lapsed]
+        return len(lapsed)
+
+    def notices(self) -> Sequence[Noticed]:
+        """The leases that lapsed or came back, and of which watchers are not notified yet."""
+        return self._notices
+
+    def notified(self, notice: Noticed) -> None:
+        """Watchers were notified."""
+        self._notices = [each for each in self._notices if each != notice]
+
+    def of_token(self, token: int) -> RegistrationRecord | None:
+        """The registration of that token, while it is the publisher's newest."""
+        return self._by_token.get(token)
+
+    def report(self, token: int, segment: str) -> tuple[float, Reported] | None:
+        """When a publisher last reported about a segment since the catalog started, in monotonic seconds, and what."""
+        return self._reports.get(token, {}).get(segment)
+
+
+def _same(known: tuple[float, Reported] | None, new: Reported) -> bool:
+    """Whether a report equals the last one, except for the durations in it."""
+    if known is None or known[1].counters != new.counters or known[1].below != new.below:
+        return False
+    if known[1].channels != new.channels:
+        return False
+    return _holds(known[1]) == _holds(new)
+
+
+def _holds(report: Reported) -> list[tuple[Time | None, str, str | None]]:
+    return [(held.time, held.kind, held.writer) for held in report.holders]
+
+
+def _event(record: RegistrationRecord, _names: Names) -> Event:
+    return record.publisher, {**fields_of(record), "live": True}
+
+
+PUBLISHERS: Kind[RegistrationRecord, Registrations] = Kind(
+    "publisher",
+    Rows(
+        RegistrationRecord,
+        "registrations",
+        key=("publisher",),
+        fence=Fence("token", strict=True),
+        order=("token",),
+        columns={"token": Column(unique=True)},
+    ),
+    memory=lambda settings: Registrations(settings.lease_ttl),
+    event=_event,
+)
+
+
+def _noticed(record: RegistrationRecord, live: bool) -> Noticed:
+    """A lease lapsed, or came back. It is not stored, but watchers are notified."""
+    return Noticed(PUBLISHERS, record, {"live": live})
