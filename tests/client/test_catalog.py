@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE
 
+from epochal.catalog_api import relays, sessions, streams
 from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.url import catalog_advice, catalog_url
@@ -21,6 +22,7 @@ from epochal.errors import (
     StreamComplete,
     StreamNotFound,
     Superseded,
+    WriterFenced,
 )
 from epochal.local.child import Child, console_script
 
@@ -195,3 +197,22 @@ async def test_completion_is_recorded_for_ever(catalog: CatalogClient) -> None:
     with pytest.raises(StreamComplete):
         await catalog.session("demo", "flights", "w")
     assert (await catalog.lookup("demo", "flights")).phase == "Complete"
+
+
+async def test_an_operation_is_called_by_its_declaration(catalog: CatalogClient) -> None:
+    """So that an operation needs no method: its path, body, answer and query are declared."""
+    stream, _ = await catalog.apply(manifest(), "demo", "flights")
+    path = {"namespace": "demo", "name": "flights", "writer": "jobs/1"}
+    first = await catalog.call(sessions.OPEN, None, path)
+    second = await catalog.call(sessions.OPEN, None, path, query={"after": first.number})
+    assert (first.first, second.before) == (True, first.number)
+    with pytest.raises(WriterFenced):
+        await catalog.call(sessions.OPEN, None, path, query={"after": first.number})
+    assert [found.writer for found in await catalog.items(sessions.LIST, path)] == ["jobs/1"]
+    assert await catalog.items(relays.LIST, namespace="demo") == ()
+    assert [found.uid for found in await catalog.items(streams.LIST, namespace="demo")] == [stream.uid]
+    with pytest.raises(KeyError, match="name"):
+        await catalog.call(streams.GET, None, {"namespace": "demo"})
+    await catalog.call(streams.DELETE, None, path)
+    with pytest.raises(StreamNotFound):
+        await catalog.call(streams.GET, None, path)

@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 document of a service, made from the table of its operations.
 
-A service adds its routes from the same table (`epochal.service.operations`), so that document and routes cannot differ.
+A service adds its routes from the same table (`epochal.operations`), so that document and routes cannot differ.
 """
 
 import json
@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core.core_schema import DataclassSchema
 
-from epochal.service.operations import Body, Operation, Parameter, Shape
+from epochal.operations import Body, Operation, Parameter, Shape
 from epochal.service.problems import CONTENT_TYPE
 
 

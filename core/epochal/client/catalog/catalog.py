@@ -1,16 +1,17 @@
 """Calls to the catalog over HTTP.
 
-Used by writers and subscribers, and also by commands, publishers and local mode. It decides nothing: each route of the
-catalog's OpenAPI document is a method, and each answer becomes a value of `types`.
+Used by writers and subscribers, and also by commands, publishers and local mode. It decides nothing: path, body and
+answer of each call are those of the operations that `epochal.catalog_api` declares for the catalog and its clients.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
-from urllib.parse import quote
+from types import NoneType
+from typing import Any, Self, cast
 
+from epochal.catalog_api import publishers, relays, sessions, streams, subscriptions
 from epochal.catalog_api.answers import (
     CatalogEvent,
     PublisherInfo,
@@ -23,6 +24,8 @@ from epochal.catalog_api.answers import (
     WriterInfo,
     WriterSession,
 )
+from epochal.catalog_api.kinds import Answer
+from epochal.catalog_api.operations import A, B, Endpoint, I, ListEndpoint
 from epochal.catalog_api.requests import (
     Addresses,
     Finishing,
@@ -48,9 +51,10 @@ from epochal.errors import (
     RemoteProtocolError,
     StreamNotFound,
 )
+from epochal.operations import Operation
 from epochal.protocol.times import Time, to_json
 
-_OWN = "/v1/streams/$catalog"
+_NOTHING: Mapping[str, str] = {}
 MAX_PAGES = 10_000
 """Pages of one list that are followed: a catalog cannot keep a caller busy for ever."""
 MAX_WAIT = 300.0
@@ -114,22 +118,65 @@ class CatalogClient:
         """End all connections."""
         await self._http.close()
 
+    async def call(
+        self,
+        operation: Endpoint[B, A],
+        body: B,
+        path: Mapping[str, str] = _NOTHING,
+        *,
+        query: Mapping[str, str | int] = _NOTHING,
+        once: bool = False,
+    ) -> A:
+        """Call an operation of the catalog; the methods below do, one for each that programs need.
+
+        `path` and `query` are its parameters by name; `once`: tried once. Raises the errors that a catalog answers
+        with, `CatalogUnavailable`, and `RemoteProtocolError` for what is no such answer.
+        """
+        json = None if body is None else body.to_json()
+        _, answer = await self._send(operation, path, json=json, query=query, once=once)
+        if operation.gives is NoneType:
+            return cast("A", None)
+        return cast("A", read(cast("type[Answer]", operation.gives).from_json, answer))
+
+    async def items(
+        self, operation: ListEndpoint[I], path: Mapping[str, str] = _NOTHING, *, namespace: str | None = None
+    ) -> tuple[I, ...]:
+        """The whole list of an operation that answers page by page; of a namespace's streams, or of all."""
+        found = list[I]()
+        async for answer in self._pages(operation, path, namespace):
+            found += [read(operation.item.from_json, item) for item in get(answer, "items", list)]
+        return tuple(found)
+
+    async def _send(
+        self,
+        operation: Operation,
+        path: Mapping[str, str],
+        *,
+        json: Any = None,
+        query: Mapping[str, str | int] = _NOTHING,
+        waits: float = 0.0,
+        once: bool = False,
+    ) -> tuple[int, Any]:
+        params = {name: str(value) for name, value in query.items()}
+        return await self._http.call(
+            operation.method, operation.at(path), json=json, params=params, waits=waits, once=once
+        )
+
     async def apply(self, manifest: Mapping[str, Any], namespace: str, name: str) -> tuple[StreamInfo, bool]:
         """Declare a stream or change it; the flag says whether it was created.
 
         Raises `ManifestError` with all problems, also for a change of what cannot change.
         """
-        status, answer = await self._http.call("PUT", _stream(namespace, name), json=manifest)
+        status, answer = await self._send(streams.APPLY, _stream(namespace, name), json=manifest)
         return read(StreamInfo.from_json, answer), status == 201
 
     async def get(self, namespace: str, name: str) -> StreamInfo:
         """One stream; raises `StreamNotFound`."""
-        _, answer = await self._http.call("GET", _stream(namespace, name))
-        return read(StreamInfo.from_json, answer)
+        return await self.call(streams.GET, None, _stream(namespace, name))
 
     async def list(self, namespace: str | None = None) -> tuple[StreamInfo, ...]:
         """All streams, or those of a namespace, by name; read page by page."""
-        return tuple([read(StreamInfo.from_json, item) async for item in self._items("/v1/streams", namespace)])
+        return await self.items(streams.LIST, namespace=namespace)
 
     async def listing(self, known: int | None = None) -> Listing:
         """All streams, with what says whether one that is not among them was deleted.
@@ -137,18 +184,18 @@ class CatalogClient:
         `known`: a revision that was listed before; `follows` says whether this catalog has gone on from there, or is
         an older copy that was put back. Raises `CatalogUnavailable` when the catalog became another one meanwhile.
         """
-        streams, own = list[StreamInfo](), list[tuple[str, int]]()
-        async for answer in self._pages("/v1/streams"):
-            streams += [read(StreamInfo.from_json, item) for item in get(answer, "items", list)]
+        found, own = list[StreamInfo](), list[tuple[str, int]]()
+        async for answer in self._pages(streams.LIST, {}):
+            found += [read(StreamInfo.from_json, item) for item in get(answer, "items", list)]
             for reserved in get(answer, "reserved", list)[:1]:
                 own.append((get(reserved, "identity", str), get(reserved, "revision", int)))
         if len({identity for identity, _ in own}) != 1:
             raise CatalogUnavailable(f"{self.url} does not say which catalog it is, or is another one by now")
-        return Listing(*own[0], tuple(streams), known is not None and await self._follows(known))
+        return Listing(*own[0], tuple(found), known is not None and await self._follows(known))
 
     async def _follows(self, revision: int) -> bool:
         try:
-            await self._http.call("GET", _OWN, params={"since": str(revision)})
+            await self._send(streams.GET_RESERVED, {}, query={"since": revision})
         except EpochalError as error:
             if error.code in ("revision_ahead", "history_truncated"):
                 return False
@@ -160,7 +207,8 @@ class CatalogClient:
 
         `uid`: the one stream that is meant; `EpochalError` of code `other_stream` when another has the name by now.
         """
-        await self._http.call("DELETE", _stream(namespace, name), params=None if uid is None else {"uid": uid})
+        query = {} if uid is None else {"uid": uid}
+        await self.call(streams.DELETE, None, _stream(namespace, name), query=query)
 
     async def lookup(
         self,
@@ -186,12 +234,8 @@ class CatalogClient:
         while True:
             this_wait = min(max(deadline - loop.time(), 0.0), MAX_WAIT)
             try:
-                _, answer = await self._http.call(
-                    "GET",
-                    f"{_stream(namespace, name)}/segments",
-                    params={"wait": f"{this_wait:.3f}", **expected},
-                    waits=this_wait,
-                )
+                query = {"wait": f"{this_wait:.3f}", **expected}
+                _, answer = await self._send(streams.LOOKUP, _stream(namespace, name), query=query, waits=this_wait)
                 return _looked_up(answer)
             except (StreamNotFound, NoPublisher):
                 if deadline - loop.time() <= 0.001:
@@ -207,21 +251,15 @@ class CatalogClient:
             return None
         self._waiting += 1
         try:
-            _, answer = await self._http.call(
-                "GET",
-                f"{_stream(namespace, name)}/segments",
-                params={"wait": f"{wait:.3f}", "segment": segment, "token": str(token)},
-                waits=wait,
-            )
+            query = {"wait": f"{wait:.3f}", "segment": segment, "token": str(token)}
+            _, answer = await self._send(streams.LOOKUP, _stream(namespace, name), query=query, waits=wait)
         finally:
             self._waiting -= 1
         return _looked_up(answer)
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
         """A writer's new session number, above all before (E6 sessions); raises `StreamComplete`, `StreamNotFound`."""
-        path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/sessions"
-        _, answer = await self._http.call("POST", path)
-        return read(WriterSession.from_json, answer)
+        return await self.call(sessions.OPEN, None, _writer(namespace, name, writer))
 
     async def forget_writer(self, namespace: str, name: str, writer: str, session: int) -> None:
         """Forget a writer that has left and never comes again. Tried once.
@@ -229,8 +267,8 @@ class CatalogClient:
         Raises `CatalogUnavailable`, `StreamNotFound`, `WriterFenced` where it had other sessions, and `EpochalError` of
         code `writer_not_found`.
         """
-        path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}"
-        await self._http.call("DELETE", path, params={"session": str(session)}, once=True)
+        path = _writer(namespace, name, writer)
+        await self.call(sessions.FORGET, None, path, query={"session": session}, once=True)
 
     async def release(self, namespace: str, name: str, writer: str) -> int:
         """Let a lost writer go: publishers abort the epochs it had not left, and complete times without it (E46 hold).
@@ -239,19 +277,16 @@ class CatalogClient:
         void. Raises `StreamNotFound`; `EpochalError` of code `writer_not_found`, or `writer_not_lost` when no segment
         waits for it.
         """
-        _, answer = await self._http.call(
-            "POST", f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/release"
-        )
-        return get(answer, "session", int)
+        released = await self.call(sessions.RELEASE, None, _writer(namespace, name, writer))
+        return released.session
 
     async def writers(self, namespace: str, name: str) -> tuple[WriterInfo, ...]:
         """All writers that a stream ever had, by id; raises `StreamNotFound`."""
-        path = f"{_stream(namespace, name)}/writers"
-        return tuple([read(WriterInfo.from_json, item) async for item in self._items(path)])
+        return await self.items(sessions.LIST, _stream(namespace, name))
 
     async def publishers(self, namespace: str | None = None) -> tuple[PublisherInfo, ...]:
         """All registered publishers, or those of a namespace's streams, by id."""
-        return tuple([read(PublisherInfo.from_json, item) async for item in self._items("/v1/publishers", namespace)])
+        return await self.items(publishers.LIST, namespace=namespace)
 
     async def register(
         self,
@@ -272,23 +307,21 @@ class CatalogClient:
         """
         sockets, seen = Addresses(**addresses), dict(incarnations or {})
         asked = Register(publisher, instance, stream, uid, [*segments], sockets, seen)
-        _, answer = await self._http.call("POST", "/v1/publishers", json=asked.to_json())
-        return read(Registration.from_json, answer)
+        return await self.call(publishers.REGISTER, asked)
 
     async def renew(self, publisher: str, token: int, segments: Mapping[str, SegmentReport]) -> Renewal:
         """Renew a lease and report. Raises `Superseded`, `StreamGone`; `EpochalError` of code `unknown_publisher`.
 
         A report with a `number` is on the catalog's disk once `recorded` of the answer is not below it (E11 horizon).
         """
-        _, answer = await self._http.call("PUT", _publisher(publisher), json=Renew(token, dict(segments)).to_json())
-        return read(Renewal.from_json, answer)
+        return await self.call(publishers.RENEW, Renew(token, dict(segments)), {"publisher": publisher})
 
     async def renew_together(self, leases: Sequence[RenewOne]) -> Sequence[Renewal | EpochalError]:
         """Renew up to `MOST_TOGETHER` leases in one request; for each, in order, its renewal or what `renew` raises.
 
         Raises `EpochalError` where the whole request is refused.
         """
-        _, answer = await self._http.call("PUT", "/v1/publishers", json=RenewTogether([*leases]).to_json())
+        _, answer = await self._send(publishers.RENEW_TOGETHER, {}, json=RenewTogether([*leases]).to_json())
         items = get(answer, "items", list)
         if len(items) != len(leases):
             raise RemoteProtocolError(f"{self.url} answers {len(items)} of {len(leases)} renewals")
@@ -301,7 +334,7 @@ class CatalogClient:
 
     async def deregister(self, publisher: str, token: int) -> None:
         """End a lease at once; raises `Superseded` when a newer registration owns the segments."""
-        await self._http.call("DELETE", _publisher(publisher), params={"token": str(token)})
+        await self.call(publishers.DEREGISTER, None, {"publisher": publisher}, query={"token": token})
 
     async def finishing(
         self,
@@ -317,18 +350,15 @@ class CatalogClient:
         """Report that a segment is finishing, or no longer; returns whether the stream is complete (E7 finish)."""
         namespace, _, name = stream.partition("/")
         mark = Finishing(publisher, token, incarnation, number, finishing)
-        path = f"{_stream(namespace, name)}/segments/{quote(segment, safe='')}/finishing"
-        _, answer = await self._http.call("PUT", path, json=mark.to_json())
-        return get(answer, "complete", bool)
+        answer = await self.call(publishers.FINISH, mark, _stream(namespace, name) | {"segment": segment})
+        return answer.complete
 
     async def subscribed(self, namespace: str, name: str, subscriber: str, uid: str) -> SubscriptionLease:
         """Announce a reader: each call makes a new subscription, which lapses when it is not renewed (S30).
 
         `subscriber` is a name for people. Raises `StreamNotFound`, and `StreamGone` when `uid` is of an older stream.
         """
-        asked = Subscribe(subscriber, uid).to_json()
-        _, answer = await self._http.call("POST", f"{_stream(namespace, name)}/subscriptions", json=asked)
-        return read(SubscriptionLease.from_json, answer)
+        return await self.call(subscriptions.SUBSCRIBE, Subscribe(subscriber, uid), _stream(namespace, name))
 
     async def renew_subscription(
         self,
@@ -342,60 +372,56 @@ class CatalogClient:
         Raises `EpochalError` of code `unknown_subscription` when it lapsed, `not_owner` on another's token (S29).
         """
         times = None if lower is None else [to_json(time) for time in lower]
-        asked = RenewSubscription(token, times, dict(counters or {})).to_json()
-        _, answer = await self._http.call("PUT", _subscription(id), json=asked)
-        return get(answer, "ttl", float)
+        asked = RenewSubscription(token, times, dict(counters or {}))
+        renewed = await self.call(subscriptions.RENEW, asked, {"subscription": id})
+        return renewed.ttl
 
     async def unsubscribe(self, id: str, token: int) -> None:  # noqa: A002  # as the catalog calls it
         """Withdraw a subscription; raises what `renew_subscription` raises."""
-        await self._http.call("DELETE", _subscription(id), params={"token": str(token)})
+        await self.call(subscriptions.UNSUBSCRIBE, None, {"subscription": id}, query={"token": token})
 
     async def subscriptions(
         self, namespace: str | None = None, name: str | None = None
     ) -> tuple[SubscriptionInfo, ...]:
         """All live subscriptions, those to a namespace's streams, or those to one stream."""
         if namespace is not None and name is not None:
-            items = self._items(f"{_stream(namespace, name)}/subscriptions")
-        else:
-            items = self._items("/v1/subscriptions", namespace)
-        return tuple([read(SubscriptionInfo.from_json, item) async for item in items])
+            return await self.items(subscriptions.LIST_OF_STREAM, _stream(namespace, name))
+        return await self.items(subscriptions.LIST, namespace=namespace)
 
     async def register_relay(self, asked: RegisterRelay) -> float:
         """List a relay, in place of one of the same id; returns the seconds after which it is no longer listed.
 
         Raises `StreamNotFound`, and `StreamGone` when `asked.uid` is of an older stream.
         """
-        _, answer = await self._http.call("POST", "/v1/relays", json=asked.to_json())
-        return get(answer, "ttl", float)
+        renewed = await self.call(relays.REGISTER, asked)
+        return renewed.ttl
 
     async def renew_relay(self, id: str, report: RelayReport) -> float:  # noqa: A002  # as the catalog calls it
         """Renew a relay's entry and report; returns its seconds.
 
         Raises `EpochalError` of code `unknown_relay` when it is not listed: register it again.
         """
-        _, answer = await self._http.call("PUT", _relay(id), json=report.to_json())
-        return get(answer, "ttl", float)
+        renewed = await self.call(relays.RENEW, report, {"relay": id})
+        return renewed.ttl
 
     async def deregister_relay(self, id: str) -> None:  # noqa: A002  # as the catalog calls it
         """Take a relay off the list; raises what `renew_relay` raises."""
-        await self._http.call("DELETE", _relay(id))
+        await self.call(relays.DEREGISTER, None, {"relay": id})
 
     async def relays(self, namespace: str | None = None, name: str | None = None) -> tuple[RelayInfo, ...]:
         """All relays, those of a namespace's streams, or those of one stream, by id."""
         if namespace is not None and name is not None:
-            items = self._items(f"{_stream(namespace, name)}/relays")
-        else:
-            items = self._items("/v1/relays", namespace)
-        return tuple([read(RelayInfo.from_json, item) async for item in items])
+            return await self.items(relays.LIST_OF_STREAM, _stream(namespace, name))
+        return await self.items(relays.LIST, namespace=namespace)
 
     async def head(self) -> tuple[str, int]:
         """Which catalog this is, as `Listing.identity`, and the number of its last change."""
-        _, answer = await self._http.call("GET", _OWN)
+        _, answer = await self._send(streams.GET_RESERVED, {})
         return get(answer, "identity", str), get(answer, "revision", int)
 
     async def revision(self) -> int:
         """The number of the last change; `watch(since=...)` follows from there."""
-        _, answer = await self._http.call("GET", _OWN)
+        _, answer = await self._send(streams.GET_RESERVED, {})
         return get(answer, "revision", int)
 
     def watch(self, since: int | None = None) -> AsyncIterator[CatalogEvent]:
@@ -406,37 +432,26 @@ class CatalogClient:
         """
         return follow(self.url, since, self._patience)
 
-    async def _items(self, path: str, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
-        async for answer in self._pages(path, namespace):
-            for item in get(answer, "items", list):
-                yield item
-
-    async def _pages(self, path: str, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
-        params = {} if namespace is None else {"namespace": namespace}
+    async def _pages(
+        self, operation: Operation, path: Mapping[str, str], namespace: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        query = {} if namespace is None else {"namespace": namespace}
         for _ in range(MAX_PAGES):
-            _, answer = await self._http.call("GET", path, params=params)
+            _, answer = await self._send(operation, path, query=query)
             yield answer
             if answer.get("next") is None:
                 return
-            params["after"] = get(answer, "next", str)
-        raise LimitExceeded(f"{self.url}{path} has more than {MAX_PAGES} pages")
+            query["after"] = get(answer, "next", str)
+        raise LimitExceeded(f"{self.url}{operation.at(path)} has more than {MAX_PAGES} pages")
 
 
 def _looked_up(answer: Mapping[str, Any]) -> StreamInfo:
     return read(StreamInfo.from_json, {**get(answer, "stream", dict), "segments": get(answer, "segments", list)})
 
 
-def _stream(namespace: str, name: str) -> str:
-    return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
+def _stream(namespace: str, name: str) -> dict[str, str]:
+    return {"namespace": namespace, "name": name}
 
 
-def _publisher(publisher: str) -> str:
-    return f"/v1/publishers/{quote(publisher, safe='')}"
-
-
-def _relay(id: str) -> str:  # noqa: A002  # as the catalog calls it
-    return f"/v1/relays/{quote(id, safe='')}"
-
-
-def _subscription(id: str) -> str:  # noqa: A002  # as the catalog calls it
-    return f"/v1/subscriptions/{quote(id, safe='')}"
+def _writer(namespace: str, name: str, writer: str) -> dict[str, str]:
+    return _stream(namespace, name) | {"writer": writer}

@@ -5,15 +5,16 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from epochal.catalog_api.operations import MOST, USUAL
 from epochal.errors import ManifestError, Problem, TimeShapeError
+from epochal.operations import Parameter
 from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
-from epochal.service.operations import Parameter
 from epochal_catalog.domain.kinds.streams import ExpectedStream
-from epochal_catalog.domain.pages import MOST, USUAL, PageRequest, key_of
+from epochal_catalog.domain.pages import PageRequest, key_of
 from epochal_catalog.runtime.service import Catalog
 
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)

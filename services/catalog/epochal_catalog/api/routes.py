@@ -14,13 +14,13 @@ from uuid import uuid4
 from aiohttp import web
 
 from epochal.catalog_api.answers import Renewal
-from epochal.catalog_api.kinds import Answer
 from epochal.catalog_api.requests import (
     Finishing,
     Register,
     Renew,
     RenewTogether,
 )
+from epochal.catalog_api.streams import RESERVED
 from epochal.errors import EpochalError, ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
 from epochal.service import problems
@@ -91,7 +91,7 @@ async def get_reserved(request: web.Request) -> web.Response:
 
 async def refuse_reserved(_request: web.Request) -> web.Response:
     """The catalog's own stream cannot be declared or deleted (S26)."""
-    check_name("", openapi.RESERVED)
+    check_name("", RESERVED)
     raise AssertionError("the name is reserved")
 
 
@@ -229,7 +229,7 @@ _HANDLERS: dict[str, Any] = {
 _HANDLERS |= dict.fromkeys(("apply_reserved", "delete_reserved"), refuse_reserved)
 
 
-def _writer(route: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _writer(route: Write[Any, Any]) -> Callable[[web.Request], Awaitable[web.Response]]:
     """What answers a change of a noun: reads the request as its operation says, and has the catalog decide."""
     operation = route.operation
     [status] = operation.answers
@@ -248,7 +248,7 @@ def _writer(route: Write) -> Callable[[web.Request], Awaitable[web.Response]]:
         answer = await request.app[CATALOG].submit(lambda rules: route.decide(rules, call))
         if answer is None:
             return web.Response(status=status)
-        return web.json_response(answer.to_json() if isinstance(answer, Answer) else answer, status=status)
+        return web.json_response(answer.to_json(), status=status)
 
     return changed
 

@@ -7,48 +7,21 @@ knows an HTTP library: `Call` is a request that was read and checked already.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any, Generic, TypeAlias
 
 from epochal.catalog_api.kinds import Answer
+from epochal.catalog_api.operations import A, B, Endpoint
 from epochal.errors import EpochalError
-from epochal.service.operations import Operation, Parameter, Shape
+from epochal.operations import Operation
 from epochal_catalog.domain.decisions import Decision, Rules
 from epochal_catalog.domain.kind import Kind
 from epochal_catalog.domain.leased_entries import E, LeasedEntries, P
-from epochal_catalog.domain.pages import MOST, USUAL, PageRequest, after
+from epochal_catalog.domain.pages import PageRequest, after
 from epochal_catalog.domain.state import CatalogState
 
-STREAM = "/v1/streams/{namespace}/{name}"
-"""The path of a stream."""
-TEXT: Shape = {"type": "string"}
-COUNT: Shape = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-TOKEN = (Parameter("token", COUNT, "The token that its owner was given", required=True),)
-PAGE = (
-    Parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST}, f"Items of the page; {USUAL} when absent"),
-    Parameter("after", {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"}, "What the page before gave as `next`"),
-)
-"""The parameters of a list of one stream."""
-PAGES = (*PAGE, Parameter("namespace", TEXT, "Only streams of this namespace"))
-"""The parameters of a list that goes over all streams."""
-
-B = TypeVar("B")
 Items: TypeAlias = Iterator[tuple[str, Callable[[], dict[str, Any]]]]
 """The items of a list after a key: the key of each, and what is shown of it."""
-
-
-class Shown(BaseModel):
-    """An answer that only the OpenAPI document needs as a model; what clients read is in `epochal.catalog_api`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Page(Shown):
-    """One page of a list; each list adds `items` to it."""
-
-    next: str | None
-    revision: int
+ListItems: TypeAlias = Callable[[CatalogState, PageRequest, str | None, float], Items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +46,11 @@ class Call(Generic[B]):
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(Generic[B, A]):
     """An operation that changes something: `decide` is its rule."""
 
-    operation: Operation
-    decide: Callable[[Rules, Call[Any]], Decision[Any]]
+    operation: Endpoint[B, A]
+    decide: Callable[[Rules, Call[B]], Decision[A]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +61,7 @@ class Listing:
     """
 
     operation: Operation
-    items: Callable[[CatalogState, PageRequest, str | None, float], Items]
+    items: ListItems
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +72,13 @@ class Noun:
     """
 
     kind: Kind[Any, Any]
-    routes: tuple[Write | Listing, ...] = ()
+    routes: tuple[Write[Any, Any] | Listing, ...] = ()
     errors: Mapping[type[EpochalError], int] = field(default_factory=dict)
     gauge: str = ""
 
 
-def lists(
-    kind: Kind[E, LeasedEntries[E, P]],
-    page: type[Page],
-    view: Callable[[CatalogState, E], Answer],
-    summaries: tuple[str, str],
-) -> tuple[Listing, Listing]:
-    """The operations that list all live entries of a kind, and those of one stream; `summaries` describe them."""
-    plural = kind.rows.table
+def entry_items(kind: Kind[E, LeasedEntries[E, P]], view: Callable[[CatalogState, E], Answer]) -> ListItems:
+    """What lists all live entries of a kind, or those of one stream."""
 
     def items(state: CatalogState, asked: PageRequest, uid: str | None, _now: float) -> Items:
         entries = state[kind]
@@ -120,27 +87,7 @@ def lists(
             if record is not None and asked.wants(state.name_of(record.uid)):
                 yield key, partial(_shown, view, state, record)
 
-    every = Operation(
-        f"list_{plural}",
-        "GET",
-        f"/v1/{plural}",
-        summaries[0],
-        {200: page},
-        parameters=PAGES,
-        errors=(422,),
-        tagged=True,
-    )
-    of_one = Operation(
-        f"list_stream_{plural}",
-        "GET",
-        f"{STREAM}/{plural}",
-        summaries[1],
-        {200: page},
-        parameters=PAGE,
-        errors=(404, 422),
-        tagged=True,
-    )
-    return Listing(every, items), Listing(of_one, items)
+    return items
 
 
 def _shown(view: Callable[[CatalogState, E], Answer], state: CatalogState, record: E) -> dict[str, Any]:

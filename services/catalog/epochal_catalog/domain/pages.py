@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sortedcontainers import SortedSet
 
-MOST, USUAL = 1000, 500
-"""Items of a page: the maximum, and the default."""
+from epochal.catalog_api.operations import USUAL
+
 PAGE_BYTES = 2**20
 """A page ends with the item with which it has so many bytes, whatever its limit."""
 

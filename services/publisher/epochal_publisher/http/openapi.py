@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from epochal.operations import Body, Operation, Parameter, Shape
 from epochal.service.openapi import Wording, paths, reference
 from epochal.service.openapi import document as whole
-from epochal.service.operations import Body, Operation, Parameter, Shape
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.history_query import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
 

@@ -6,14 +6,15 @@ A relay owns nothing: it has no segments and no fencing token, and nothing that 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from epochal.catalog_api import relays
 from epochal.catalog_api.answers import RelayInfo
+from epochal.catalog_api.relays import RelayRenewed
 from epochal.catalog_api.requests import RegisterRelay, RelayReport
 from epochal.errors import StreamError
-from epochal.service.operations import Operation
 from epochal_catalog.domain.decisions import Decision, Rules
-from epochal_catalog.domain.kind import Json, Kind, Record, Renewed, Rows
+from epochal_catalog.domain.kind import Kind, Record, Renewed, Rows
 from epochal_catalog.domain.leased_entries import LeasedEntries, entries, with_stream
-from epochal_catalog.domain.noun import Call, Noun, Page, Shown, Write, lists
+from epochal_catalog.domain.noun import Call, Listing, Noun, Write, entry_items
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS
 
@@ -52,7 +53,7 @@ class UnknownRelay(StreamError):
     code = "unknown_relay"
 
 
-def register(rules: Rules, call: Call[RegisterRelay]) -> Decision[dict[str, Json]]:
+def register(rules: Rules, call: Call[RegisterRelay]) -> Decision[RelayRenewed]:
     """List a relay, in place of one of the same id.
 
     Raises `StreamNotFound`, `StreamGone` when the `uid` is of an older stream, `Overloaded` above the limit.
@@ -77,7 +78,7 @@ def register(rules: Rules, call: Call[RegisterRelay]) -> Decision[dict[str, Json
     return rules.write(_ttl(state), record, Renewed(RELAYS, asked.id, asked.report))
 
 
-def renew(rules: Rules, call: Call[RelayReport]) -> Decision[dict[str, Json]]:
+def renew(rules: Rules, call: Call[RelayReport]) -> Decision[RelayRenewed]:
     """Renew a relay's entry; only a change of what watchers see is stored. Raises `UnknownRelay`."""
     record, report = _live(rules.state, call.path["relay"]), call.body
     renewed = Renewed(RELAYS, record.id, report)
@@ -91,8 +92,8 @@ def deregister(rules: Rules, call: Call[None]) -> Decision[None]:
     return rules.write(lambda: None, RELAYS.removed(_live(rules.state, call.path["relay"])))
 
 
-def _ttl(state: CatalogState) -> Callable[[], dict[str, Json]]:
-    return lambda: {"ttl": state[RELAYS].leases.ttl}
+def _ttl(state: CatalogState) -> Callable[[], RelayRenewed]:
+    return lambda: RelayRenewed(state[RELAYS].leases.ttl)
 
 
 def _live(state: CatalogState, key: str) -> RelayRecord:
@@ -127,59 +128,16 @@ def view(state: CatalogState, record: RelayRecord) -> RelayInfo:
     )
 
 
-class RelayRenewed(Shown):
-    """The relay is listed for another `ttl` seconds."""
-
-    ttl: float
-
-
-class Relays(Page):
-    """Relays, by id."""
-
-    items: list[RelayInfo]
-
-
-_PATH = "/v1/relays/{relay}"
+_items = entry_items(RELAYS, view)
 
 NOUN = Noun(
     RELAYS,
     routes=(
-        Write(
-            Operation(
-                "register_relay",
-                "POST",
-                "/v1/relays",
-                "List a relay, in place of one of the same id",
-                {201: RelayRenewed},
-                body=RegisterRelay,
-                errors=(404, 409, 410, 422, 503),
-            ),
-            register,
-        ),
-        Write(
-            Operation(
-                "renew_relay",
-                "PUT",
-                _PATH,
-                "Renew a relay and report; percent-encode a `/` in its id",
-                {200: RelayRenewed},
-                body=RelayReport,
-                errors=(404, 422, 503),
-            ),
-            renew,
-        ),
-        Write(
-            Operation(
-                "deregister_relay",
-                "DELETE",
-                _PATH,
-                "Take a relay off the list; percent-encode a `/` in its id",
-                {204: None},
-                errors=(404, 503),
-            ),
-            deregister,
-        ),
-        *lists(RELAYS, Relays, view, ("List all relays", "List the relays of a stream")),
+        Write(relays.REGISTER, register),
+        Write(relays.RENEW, renew),
+        Write(relays.DEREGISTER, deregister),
+        Listing(relays.LIST, _items),
+        Listing(relays.LIST_OF_STREAM, _items),
     ),
     errors={UnknownRelay: 404},
     gauge="Relays",

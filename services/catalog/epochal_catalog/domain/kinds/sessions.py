@@ -9,14 +9,15 @@ from typing import Any
 
 from sortedcontainers import SortedSet
 
+from epochal.catalog_api import sessions
 from epochal.catalog_api.answers import WriterInfo, WriterSession
 from epochal.catalog_api.kinds import fields_of
+from epochal.catalog_api.sessions import Released
 from epochal.errors import StreamComplete, StreamError, WriterFenced
 from epochal.protocol.blockers import HolderKind
-from epochal.service.operations import Operation, Parameter
 from epochal_catalog.domain.decisions import Decision, Rules, following
-from epochal_catalog.domain.kind import Event, Fence, Json, Kind, Memory, Names, Record, Rows
-from epochal_catalog.domain.noun import COUNT, PAGE, STREAM, Call, Items, Listing, Noun, Page, Shown, Write
+from epochal_catalog.domain.kind import Event, Fence, Kind, Memory, Names, Record, Rows
+from epochal_catalog.domain.noun import Call, Items, Listing, Noun, Write
 from epochal_catalog.domain.pages import PageRequest, after
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS, StreamEntry, check_name
@@ -173,14 +174,14 @@ def forget_writer(rules: Rules, call: Call[None]) -> Decision[None]:
     return rules.write(lambda: None, SESSIONS.removed(known))
 
 
-def release(rules: Rules, call: Call[None]) -> Decision[dict[str, Json]]:
+def release(rules: Rules, call: Call[None]) -> Decision[Released]:
     """Release a lost writer; its publishers are notified when they renew (E46 hold). A repeat changes nothing.
 
     Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment waits for it by its last report.
     """
     entry, writer = _stream(rules, call), call.path["writer"]
     session = _session(rules.state, entry, writer)
-    answer = {"writer": writer, "session": session.number}
+    answer = Released(writer, session.number)
     if session.released is not None:
         return Decision((), lambda: answer)
     if not _lost_at(rules.state, entry, writer):
@@ -242,74 +243,13 @@ def _items(state: CatalogState, asked: PageRequest, uid: str | None, _now: float
         yield key, view(state, entry, key).to_json
 
 
-class Writers(Page):
-    """All that ever had a session of the stream, by id."""
-
-    items: list[WriterInfo]
-
-
-class Released(Shown):
-    """The writer's newest session, which is released (E46 hold)."""
-
-    writer: str
-    session: int
-
-
 NOUN = Noun(
     SESSIONS,
     routes=(
-        Listing(
-            Operation(
-                "list_writers",
-                "GET",
-                STREAM + "/writers",
-                "List the writers of a stream",
-                {200: Writers},
-                parameters=PAGE,
-                errors=(404, 422),
-                tagged=True,
-            ),
-            _items,
-        ),
-        Write(
-            Operation(
-                "open_session",
-                "POST",
-                STREAM + "/writers/{writer}/sessions",
-                "Get the next session number of a writer; percent-encode a `/` in its id",
-                {201: WriterSession},
-                parameters=(
-                    Parameter("after", COUNT, "Only if this is still the writer's newest session; 409 if it is not"),
-                ),
-                errors=(404, 409, 422, 503),
-            ),
-            open_session,
-        ),
-        Write(
-            Operation(
-                "forget_writer",
-                "DELETE",
-                STREAM + "/writers/{writer}",
-                "Forget a writer that has left and never comes again; percent-encode a `/` in its id",
-                {204: None},
-                parameters=(
-                    Parameter("session", COUNT, "The only session that it ever had; 409 if it had others", True),
-                ),
-                errors=(404, 409, 422, 503),
-            ),
-            forget_writer,
-        ),
-        Write(
-            Operation(
-                "release_writer",
-                "POST",
-                STREAM + "/writers/{writer}/release",
-                "Let a lost writer go; percent-encode a `/` in its id",
-                {200: Released},
-                errors=(404, 409, 422, 503),
-            ),
-            release,
-        ),
+        Listing(sessions.LIST, _items),
+        Write(sessions.OPEN, open_session),
+        Write(sessions.FORGET, forget_writer),
+        Write(sessions.RELEASE, release),
     ),
     errors={WriterNotFound: 404, WriterNotLost: 409},
 )

@@ -6,16 +6,17 @@ Nothing that is published depends on them.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from epochal.catalog_api import subscriptions
 from epochal.catalog_api.answers import SubscriptionInfo, SubscriptionLease
 from epochal.catalog_api.requests import RenewSubscription, Subscribe
+from epochal.catalog_api.subscriptions import SubscriptionRenewed
 from epochal.errors import Problem, StreamError, TimeShapeError
 from epochal.protocol.times import to_json
 from epochal.service.errors import InvalidRequest, UnknownSubscription
-from epochal.service.operations import Operation
 from epochal_catalog.domain.decisions import Decision, Rules
 from epochal_catalog.domain.kind import Event, Fence, Json, Kind, Names, Record, Renewed, Rows
 from epochal_catalog.domain.leased_entries import LeasedEntries, entries
-from epochal_catalog.domain.noun import STREAM, TOKEN, Call, Noun, Page, Shown, Write, lists
+from epochal_catalog.domain.noun import Call, Listing, Noun, Write, entry_items
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS
 
@@ -77,7 +78,7 @@ def subscribe(rules: Rules, call: Call[Subscribe]) -> Decision[SubscriptionLease
     return rules.write(lambda: answer, record)
 
 
-def renew(rules: Rules, call: Call[RenewSubscription]) -> Decision[dict[str, Json]]:
+def renew(rules: Rules, call: Call[RenewSubscription]) -> Decision[SubscriptionRenewed]:
     """Renew a subscription, with its reader's report; nothing of this is stored.
 
     Raises `UnknownSubscription`, `NotOwner`, `InvalidRequest` for a frontier of another shape.
@@ -104,8 +105,8 @@ def withdraw(rules: Rules, call: Call[None]) -> Decision[None]:
     return rules.write(lambda: None, SUBSCRIPTIONS.removed(record))
 
 
-def _ttl(state: CatalogState) -> Callable[[], dict[str, Json]]:
-    return lambda: {"ttl": state[SUBSCRIPTIONS].leases.ttl}
+def _ttl(state: CatalogState) -> Callable[[], SubscriptionRenewed]:
+    return lambda: SubscriptionRenewed(state[SUBSCRIPTIONS].leases.ttl)
 
 
 def _owned(state: CatalogState, key: str, token: int) -> SubscriptionRecord:
@@ -135,64 +136,16 @@ def view(state: CatalogState, record: SubscriptionRecord) -> SubscriptionInfo:
     )
 
 
-class SubscriptionRenewed(Shown):
-    """The subscription lasts another `ttl` seconds."""
-
-    ttl: float
-
-
-class Subscriptions(Page):
-    """Live subscriptions, by id."""
-
-    items: list[SubscriptionInfo]
-
-
-_PATH = "/v1/subscriptions/{subscription}"
-_LIST, _LIST_OF_STREAM = lists(
-    SUBSCRIPTIONS, Subscriptions, view, ("List all live subscriptions", "List the live subscriptions to a stream")
-)
+_items = entry_items(SUBSCRIPTIONS, view)
 
 NOUN = Noun(
     SUBSCRIPTIONS,
     routes=(
-        Write(
-            Operation(
-                "subscribe",
-                "POST",
-                STREAM + "/subscriptions",
-                "Make a reader known; each call is one subscription",
-                {201: SubscriptionLease},
-                body=Subscribe,
-                errors=(404, 409, 410, 422, 503),
-            ),
-            subscribe,
-        ),
-        _LIST_OF_STREAM,
-        _LIST,
-        Write(
-            Operation(
-                "renew_subscription",
-                "PUT",
-                _PATH,
-                "Renew a subscription and report",
-                {200: SubscriptionRenewed},
-                body=RenewSubscription,
-                errors=(404, 409, 422, 503),
-            ),
-            renew,
-        ),
-        Write(
-            Operation(
-                "unsubscribe",
-                "DELETE",
-                _PATH,
-                "Withdraw a subscription",
-                {204: None},
-                parameters=TOKEN,
-                errors=(404, 409, 422, 503),
-            ),
-            withdraw,
-        ),
+        Write(subscriptions.SUBSCRIBE, subscribe),
+        Listing(subscriptions.LIST_OF_STREAM, _items),
+        Listing(subscriptions.LIST, _items),
+        Write(subscriptions.RENEW, renew),
+        Write(subscriptions.UNSUBSCRIBE, withdraw),
     ),
     errors={UnknownSubscription: 404, NotOwner: 409},
     gauge="Live readers",

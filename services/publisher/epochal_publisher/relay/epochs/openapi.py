@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from epochal.operations import Operation, Parameter, Shape
 from epochal.protocol.epochs.ring import MOST_ID
 from epochal.service.openapi import Wording, paths, reference
 from epochal.service.openapi import document as whole
-from epochal.service.operations import Operation, Parameter, Shape
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.openapi import BATCH_FIELDS, PROBLEM_FIELDS, READINESS, TIME, TIMES, described
 from epochal_publisher.relay.epochs.encoding import Kind

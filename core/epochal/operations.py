@@ -1,11 +1,13 @@
 """The HTTP operations of a service as values: what each takes, answers and refuses.
 
-Rules declare their operations with these, without any HTTP library; the OpenAPI document is made from them.
+Services declare their operations with these, without any HTTP library; routes, the OpenAPI document and the calls of
+clients are made from them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 Shape: TypeAlias = dict[str, Any]
 """A JSON schema."""
@@ -38,3 +40,11 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     tagged: bool = False
     """Has an ETag, and answers 304 to an If-None-Match with it."""
+
+    def at(self, path: Mapping[str, str]) -> str:
+        """Its path with these parameters, percent-encoded. Raises `KeyError` when one is missing.
+
+        >>> Operation("get", "GET", "/v1/{id}", "", {}).at({"id": "a/b"})
+        '/v1/a%2Fb'
+        """
+        return self.path.format(**{name: quote(value, safe="") for name, value in path.items()})
