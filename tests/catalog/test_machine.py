@@ -37,20 +37,19 @@ from epochal.errors import (
 )
 from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
-from epochal_catalog.api import views
 from epochal_catalog.domain.decisions import Rules
 from epochal_catalog.domain.kinds import KINDS, publishers, sessions, streams, subscriptions
+from epochal_catalog.domain.kinds.publishers import UnknownPublisher
 from epochal_catalog.domain.kinds.sessions import SESSIONS, WriterNotFound, WriterNotLost
+from epochal_catalog.domain.kinds.streams import ImmutableField
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, NotOwner
 from epochal_catalog.domain.noun import Call
 from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS
 from epochal_catalog.errors import (
-    ImmutableField,
     ReservedName,
     RevisionAhead,
-    UnknownPublisher,
 )
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.storage.store import CatalogStore
@@ -65,6 +64,10 @@ KEPT, MOST = 20, 4
 SETTINGS = CatalogSettings(lease_ttl=TTL, subscription_ttl=SUBSCRIPTION_TTL, max_subscriptions=MOST, watch_events=KEPT)
 MEMORY = Path("/dev/shm")
 """Where an fsync costs nothing; what the disk does is not what is tried here."""
+
+
+def called(name: str) -> Call[None]:
+    return Call(None, {"namespace": "demo", "name": name}, {}, "now", "", 0)
 
 
 def manifest(name: str, writers: int = 1, segments: int = len(SEGMENTS)) -> StreamManifest:
@@ -255,11 +258,11 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        answer = self.do(lambda rules: streams.delete(rules, "demo", name))
+        answer = self.do(lambda rules: streams.delete(rules, called(name)))
         assert answer is (None if self.streams.pop(name, None) else StreamNotFound)
         self.subscribers = {key: item for key, item in self.subscribers.items() if item.stream != name}
         self.forget()
-        assert self.do(lambda rules: streams.delete(rules, "demo", "$catalog")) is ReservedName
+        assert self.do(lambda rules: streams.delete(rules, called("$catalog"))) is ReservedName
 
     @rule(name=NAMES, writer=WRITERS, late=st.none() | st.integers(0, 1))
     def session(self, name: str, writer: str, late: int | None) -> None:
@@ -320,7 +323,7 @@ class CatalogMachine(RuleBasedStateMachine):
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         self.instances += 1
         asked = Register(publisher, f"i{self.instances}", f"demo/{name}", uid, sorted(taken), Addresses("", "", ""))
-        answer = self.do(lambda rules: publishers.register(rules, asked, "now"))
+        answer = self.do(lambda rules: publishers.register(rules, Call(asked, {}, {}, "now", "", 0)))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -328,7 +331,8 @@ class CatalogMachine(RuleBasedStateMachine):
         else:
             self.registered(publisher, name, stream, answer)
             revision = self.state.revision
-            assert self.do(lambda rules: publishers.register(rules, asked, "later")) == answer  # its answer was lost
+            again = Call(asked, {}, {}, "later", "", 0)  # its answer was lost
+            assert self.do(lambda rules: publishers.register(rules, again)) == answer
             assert self.state.revision == revision
 
     def registered(self, publisher: str, name: str, stream: ModelStream, answer: Any) -> None:
@@ -476,7 +480,8 @@ class CatalogMachine(RuleBasedStateMachine):
         if segment not in known.segments:
             [segment] = known.segments
         mark = Finishing(publisher, known.token, known.segments[segment], number, finishing)
-        answer = self.do(lambda rules: publishers.finish(rules, "demo", known.stream, segment, mark, "now"))
+        path = {"namespace": "demo", "name": known.stream, "segment": segment}
+        answer = self.do(lambda rules: publishers.finish(rules, Call(mark, path, {}, "now", "", 0)))
         judged = self.judge(publisher, known.token)
         if not isinstance(judged, tuple):
             assert answer is judged
@@ -492,7 +497,8 @@ class CatalogMachine(RuleBasedStateMachine):
     def deregister(self, publisher: str, wrong: int) -> None:
         known = self.publishers.get(publisher)
         token = (known.token if known else 1) + wrong
-        answer = self.do(lambda rules: publishers.deregister(rules, publisher, token))
+        call = Call(None, {"publisher": publisher}, {"token": token}, "now", "", 0)
+        answer = self.do(lambda rules: publishers.deregister(rules, call))
         if known is None:
             assert answer is UnknownPublisher
         elif wrong:
@@ -594,7 +600,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def shown(self) -> list[dict[str, Any]]:
         """All streams, without their publishers, whose leases are new after a restart, and what these only report."""
-        found = [views.stream(self.state, entry, self.now) for entry in self.state[STREAMS]]
+        found = [streams.view(self.state, entry, self.now) for entry in self.state[STREAMS]]
         for segment in (segment for item in found for segment in item["segments"]):
             for name in ("publisher", "reported", "counters", "holders", "below"):
                 del segment[name]
@@ -644,10 +650,9 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @invariant()
     def leases_are_as_in_the_model(self) -> None:
-        publishers = {
-            key: views.publisher(self.state, item) for key, item in self.state[PUBLISHERS].by_publisher.items()
-        }
-        assert {key: (item["live"], item["verified"]) for key, item in publishers.items()} == {
+        known = self.state[PUBLISHERS].by_publisher
+        shown = {key: publishers.view(self.state, item) for key, item in known.items()}
+        assert {key: (item["live"], item["verified"]) for key, item in shown.items()} == {
             key: (item.lease.live, item.lease.verified) for key, item in self.publishers.items()
         }
         subscribers = self.state[SUBSCRIPTIONS]
@@ -655,10 +660,10 @@ class CatalogMachine(RuleBasedStateMachine):
         for key, item in self.subscribers.items():
             record = subscribers.get(key)
             assert record is not None
-            shown = subscriptions.view(self.state, record).to_json()
+            reader = subscriptions.view(self.state, record).to_json()
             lower = None if item.lower is None else [item.lower]
-            assert (shown["stream"], shown["verified"]) == (f"demo/{item.stream}", item.lease.verified)
-            assert shown["lower"] == lower
+            assert (reader["stream"], reader["verified"]) == (f"demo/{item.stream}", item.lease.verified)
+            assert reader["lower"] == lower
 
     @invariant()
     def the_follower_sees_what_there_is(self) -> None:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from epochal.catalog_api.operations import B
+from epochal.catalog_api.publishers import Completion
 from epochal.catalog_api.requests import Addresses, Finishing, Register
 from epochal.errors import ManifestError
 from epochal.resources.manifest import StreamManifest
@@ -9,7 +11,7 @@ from epochal_catalog.domain.decisions import _AT_ONCE, Rules
 from epochal_catalog.domain.kind import Removed
 from epochal_catalog.domain.kinds import KINDS, publishers, streams, subscriptions
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, SubscriptionRecord
-from epochal_catalog.domain.noun import Listing
+from epochal_catalog.domain.noun import Call, Listing
 from epochal_catalog.domain.pages import PageRequest
 from epochal_catalog.domain.records import CounterRecord
 from epochal_catalog.domain.registrations import PUBLISHERS
@@ -31,18 +33,22 @@ def manifest(name: str) -> StreamManifest:
     )
 
 
+def called(body: B, segment: str = "", at: str = "now") -> Call[B]:
+    return Call(body, {"namespace": "demo", "name": "a", "segment": segment}, {}, at, "", 0)
+
+
 @pytest.mark.rule("E7")
 def test_nothing_is_written_after_completion() -> None:
     state = CatalogState(KINDS, CatalogSettings())
     rules = Rules(state)
     asked = Register("p", "i", "demo/a", "u", [*SEGMENTS], Addresses("", "", ""))
     state.commit(streams.apply(rules, manifest("a"), "u", "now").changes, 0.0)
-    state.commit(publishers.register(rules, asked, "now").changes, 0.0)
+    state.commit(publishers.register(rules, called(asked)).changes, 0.0)
     for segment in SEGMENTS:
         mark = Finishing("p", 1, 1, 1, True)
-        state.commit(publishers.finish(rules, "demo", "a", segment, mark, "then").changes, 0.0)
-    cancelled = publishers.finish(rules, "demo", "a", "0", Finishing("p", 1, 1, 2, False), "later")
-    assert (cancelled.changes, cancelled.answer()) == ((), {"complete": True})
+        state.commit(publishers.finish(rules, called(mark, segment, "then")).changes, 0.0)
+    cancelled = publishers.finish(rules, called(Finishing("p", 1, 1, 2, False), "0", "later"))
+    assert (cancelled.changes, cancelled.answer()) == ((), Completion(True))
     assert state[STREAMS].stream("demo", "a").record.completed == "then"
 
 
@@ -64,7 +70,7 @@ def test_only_the_very_same_request_repeats_a_registration() -> None:
 
     def register(port: int, segments: tuple[str, ...] = SEGMENTS, instance: str = "i") -> int:
         where = Addresses(f"tcp://h:{port}", f"tcp://h:{port + 1}", f"tcp://h:{port + 2}")
-        decision = publishers.register(rules, Register("p", instance, "demo/a", "u", [*segments], where), "now")
+        decision = publishers.register(rules, called(Register("p", instance, "demo/a", "u", [*segments], where)))
         state.commit(decision.changes, 0.0)
         assert state[PUBLISHERS].by_publisher["p"].addresses == where.to_json()
         return decision.answer().token

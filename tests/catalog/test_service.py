@@ -7,11 +7,10 @@ import pytest
 from tests.patience import PATIENCE
 
 from epochal.catalog_api.requests import SegmentReport
-from epochal_catalog.domain.kinds.publishers import Renewing
+from epochal_catalog.domain.kinds.publishers import Renewing, UnknownPublisher
 from epochal_catalog.domain.kinds.sessions import open_session
 from epochal_catalog.domain.noun import Call
 from epochal_catalog.domain.stream_entries import SegmentRecord
-from epochal_catalog.errors import UnknownPublisher
 
 OPEN: Call[None] = Call(None, {"namespace": "demo", "name": "flights", "writer": "w"}, {}, "now", "", 0)
 """A writer asks for a session."""

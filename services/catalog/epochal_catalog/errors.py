@@ -5,31 +5,12 @@ answers.
 """
 
 from epochal.errors import ConfigError, StreamError, Unavailable
-from epochal.service.errors import InvalidRequest
-
-
-class ImmutableField(InvalidRequest):
-    """A manifest that changes what cannot change while the stream lives."""
-
-    code = "immutable_field"
-
-
-class UnknownPublisher(StreamError):
-    """No publisher is registered under that id; it should register."""
-
-    code = "unknown_publisher"
 
 
 class ReservedName(StreamError):
     """A name that begins with `$` is the catalog's own: it cannot be declared, deleted, published to or looked up."""
 
     code = "reserved_name"
-
-
-class OtherStream(StreamError):
-    """The stream of that name is not the one that the caller meant: that was deleted, and created again since."""
-
-    code = "other_stream"
 
 
 class RevisionAhead(StreamError):

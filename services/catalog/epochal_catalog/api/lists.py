@@ -6,19 +6,14 @@ All lists work in the same way: a page starts after a key, and a client that alr
 import json
 import os
 from collections.abc import Awaitable, Callable
-from functools import partial
-from itertools import chain
-from typing import Any
 
 from aiohttp import ETag, web
 
-from epochal_catalog.api import queries, views
+from epochal_catalog.api import queries
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.domain.noun import Items, Listing
-from epochal_catalog.domain.pages import PAGE_BYTES, PageRequest, after, cursor
-from epochal_catalog.domain.registrations import PUBLISHERS
-from epochal_catalog.domain.stream_entries import STREAMS, SegmentRecord, StreamEntry
-from epochal_catalog.runtime.service import Catalog
+from epochal_catalog.domain.pages import PAGE_BYTES, cursor
+from epochal_catalog.domain.stream_entries import STREAMS, StreamEntry
 
 _PROCESS = os.urandom(4).hex()
 """Part of each tag: versions start again with each process, so a tag from an older process must not match."""
@@ -41,13 +36,13 @@ def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
     return response
 
 
-def _list(request: web.Request, read: Callable[[Catalog, PageRequest], Items], **more: Any) -> web.Response:
+def _list(request: web.Request, listing: Listing, uid: str | None) -> web.Response:
     catalog, asked = request.app[CATALOG], queries.read_page(request)
 
     def make() -> str:
-        items, following = _page(read(catalog, asked), asked.limit)
-        shown = {name: value() for name, value in more.items()}
-        rest = json.dumps({"next": following, "revision": catalog.state.revision, **shown})
+        items, following = _page(listing.items(catalog.state, asked, uid, catalog.now()), asked.limit)
+        more = {} if listing.more is None else listing.more(catalog.state)
+        rest = json.dumps({"next": following, "revision": catalog.state.revision, **more})
         return f'{{"items": [{", ".join(items)}], {rest[1:]}'
 
     return unchanged_or(request, make)
@@ -70,58 +65,11 @@ def _entry(request: web.Request) -> StreamEntry:
     return request.app[CATALOG].state[STREAMS].stream(request.match_info["namespace"], request.match_info["name"])
 
 
-async def list_streams(request: web.Request) -> web.Response:
-    """Streams by name, and the catalog's own stream."""
-
-    def read(catalog: Catalog, asked: PageRequest) -> Items:
-        state, now = catalog.state, catalog.now()
-        for key in filter(asked.wants, after(state[STREAMS].names, asked.after)):
-            yield key, partial(views.stream, state, state[STREAMS].named(key), now)
-
-    return _list(request, read, reserved=lambda: [views.reserved(request.app[CATALOG].state)])
-
-
-async def list_segments(request: web.Request) -> web.Response:
-    """Segments of all streams, by stream and key range."""
-    return _list(request, _segments)
-
-
-def _segments(catalog: Catalog, asked: PageRequest) -> Items:
-    state, now = catalog.state, catalog.now()
-    name, _, text = asked.after.rpartition("/")
-    last = int(text) if text.isdigit() else -1
-    here = [name] if name in state[STREAMS].names else []
-
-    def view(stream: str, segment: SegmentRecord) -> dict[str, Any]:
-        return {"stream": stream, **views.segment(state, segment, now)}
-
-    for qualified in filter(asked.wants, chain(here, after(state[STREAMS].names, name))):
-        for at, segment in enumerate(state[STREAMS].named(qualified).segments.values()):
-            if qualified != name or at > last:
-                yield f"{qualified}/{at}", partial(view, qualified, segment)
-
-
-async def list_publishers(request: web.Request) -> web.Response:
-    """All registrations, by id."""
-
-    def read(catalog: Catalog, asked: PageRequest) -> Items:
-        state = catalog.state
-        for key in after(state[PUBLISHERS].keys, asked.after):
-            if asked.wants((known := state[PUBLISHERS].by_publisher[key]).stream):
-                yield key, partial(views.publisher, state, known)
-
-    return _list(request, read)
-
-
 def handler(listing: Listing) -> Callable[[web.Request], Awaitable[web.Response]]:
     """The handler that lists objects of a kind: those of all streams, or of the stream in the path."""
 
     async def listed(request: web.Request) -> web.Response:
         uid = _entry(request).record.uid if "namespace" in request.match_info else None
-
-        def read(catalog: Catalog, asked: PageRequest) -> Items:
-            return listing.items(catalog.state, asked, uid, catalog.now())
-
-        return _list(request, read)
+        return _list(request, listing, uid)
 
     return listed

@@ -1,10 +1,8 @@
 """The table of the catalog's operations: both the routes and the OpenAPI document are made from it."""
 
-from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from epochal.catalog_api import publishers, streams
 from epochal.catalog_api.operations import COUNT, TEXT, Shown
 from epochal.catalog_api.problems import ProblemDocument
 from epochal.operations import Operation, Parameter, Shape
@@ -12,7 +10,6 @@ from epochal.resources.names import MAX_NAME
 from epochal.service.openapi import Wording, paths, schemas
 from epochal.service.openapi import document as whole
 from epochal_catalog.domain.kinds import KINDS, NOUNS
-from epochal_catalog.domain.noun import Noun
 
 _IN_PATH: dict[str, Shape] = {
     "namespace": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63, "example": "demo"},
@@ -38,28 +35,8 @@ class Health(Shown):
     status: str
 
 
-def _operations(nouns: Iterable[Noun]) -> Iterator[Operation]:
-    return (route.operation for noun in nouns for route in noun.routes)
-
-
 OPERATIONS: tuple[Operation, ...] = (
-    streams.APPLY,
-    streams.LIST,
-    streams.GET,
-    streams.DELETE,
-    streams.GET_RESERVED,
-    streams.APPLY_RESERVED,
-    streams.DELETE_RESERVED,
-    streams.LOOKUP,
-    streams.LIST_SEGMENTS,
-    *_operations(NOUNS[:1]),
-    publishers.FINISH,
-    publishers.REGISTER,
-    publishers.RENEW,
-    publishers.RENEW_TOGETHER,
-    publishers.DEREGISTER,
-    publishers.LIST,
-    *_operations(NOUNS[1:]),
+    *(route.operation for noun in NOUNS for route in noun.routes),
     Operation(
         "watch",
         "GET",

@@ -1,6 +1,7 @@
 """The HTTP routes: each reads its request, calls the catalog, and answers with the result.
 
-Nothing is decided here: the rules of `domain.kinds` do that.
+Nothing is decided here: the rules of `domain.kinds` do that. Most routes are made from the declarations of the nouns.
+The functions here answer the operations that are `ByHand`, and those that are of no noun.
 """
 
 import json
@@ -14,24 +15,19 @@ from uuid import uuid4
 from aiohttp import web
 
 from epochal.catalog_api.answers import Renewal
-from epochal.catalog_api.requests import (
-    Finishing,
-    Register,
-    Renew,
-    RenewTogether,
-)
+from epochal.catalog_api.requests import Renew, RenewTogether
 from epochal.catalog_api.streams import RESERVED
 from epochal.errors import EpochalError, ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
 from epochal.service.origins import is_loopback
-from epochal_catalog.api import lists, openapi, queries, views
+from epochal_catalog.api import lists, openapi, queries
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.statuses import STATUS
-from epochal_catalog.domain.kinds import NOUNS, publishers, streams
+from epochal_catalog.domain.kinds import NOUNS, streams
 from epochal_catalog.domain.kinds.publishers import Renewing
-from epochal_catalog.domain.noun import Call, Write
+from epochal_catalog.domain.noun import ByHand, Call, Write
 from epochal_catalog.domain.stream_entries import STREAMS, check_name
 
 
@@ -68,14 +64,14 @@ async def apply_stream(request: web.Request) -> web.Response:
     if wrong:
         raise ManifestError("the manifest is of another stream", wrong)
     entry, created = await catalog.submit(lambda rules: streams.apply(rules, manifest, uuid4().hex, _now()))
-    return web.json_response(views.stream(catalog.state, entry, catalog.now()), status=201 if created else 200)
+    return web.json_response(streams.view(catalog.state, entry, catalog.now()), status=201 if created else 200)
 
 
 async def get_stream(request: web.Request) -> web.Response:
     """One stream."""
     catalog = request.app[CATALOG]
     entry = catalog.state[STREAMS].stream(*_stream_name(request))
-    return lists.unchanged_or(request, lambda: json.dumps(views.stream(catalog.state, entry, catalog.now())))
+    return lists.unchanged_or(request, lambda: json.dumps(streams.view(catalog.state, entry, catalog.now())))
 
 
 async def get_reserved(request: web.Request) -> web.Response:
@@ -86,21 +82,13 @@ async def get_reserved(request: web.Request) -> web.Response:
     if since is not None:
         state.history.check(since)
     told = {"data": data} if data and is_loopback(request.remote or "") else {}  # a path means nothing elsewhere
-    return lists.unchanged_or(request, lambda: json.dumps(views.reserved(state) | told))
+    return lists.unchanged_or(request, lambda: json.dumps(streams.reserved(state) | told))
 
 
 async def refuse_reserved(_request: web.Request) -> web.Response:
     """The catalog's own stream cannot be declared or deleted (S26)."""
     check_name("", RESERVED)
     raise AssertionError("the name is reserved")
-
-
-async def delete_stream(request: web.Request) -> web.Response:
-    """Delete a stream; its publishers are notified when they renew."""
-    namespace, name = _stream_name(request)
-    uid = request.query.get("uid")
-    await request.app[CATALOG].submit(lambda rules: streams.delete(rules, namespace, name, uid))
-    return web.Response(status=204)
 
 
 async def lookup(request: web.Request) -> web.Response:
@@ -113,26 +101,8 @@ async def lookup(request: web.Request) -> web.Response:
     else:
         entry = await catalog.await_another(*_stream_name(request), *another, wait)
     state, now = catalog.state, catalog.now()
-    body = catalog.lookups.answer(entry.record.uid, state.version, now, lambda: views.lookup(state, entry, now))
+    body = catalog.lookups.answer(entry.record.uid, state.version, now, lambda: streams.looked_up(state, entry, now))
     return web.Response(body=body, content_type="application/json", charset="utf-8")
-
-
-async def finish_segment(request: web.Request) -> web.Response:
-    """Record a finishing mark (E7 finish)."""
-    namespace, name = _stream_name(request)
-    segment, mark = request.match_info["segment"], await _body(request, Finishing)
-    return web.json_response(
-        await request.app[CATALOG].submit(
-            lambda rules: publishers.finish(rules, namespace, name, segment, mark, _now())
-        )
-    )
-
-
-async def register_publisher(request: web.Request) -> web.Response:
-    """Give segments to a publisher process (E12 fencing)."""
-    asked = await _body(request, Register)
-    answer = await request.app[CATALOG].submit(lambda rules: publishers.register(rules, asked, _now()))
-    return web.json_response(answer.to_json(), status=201)
 
 
 async def renew_publisher(request: web.Request) -> web.Response:
@@ -156,13 +126,6 @@ def _renewed(answer: Renewal | EpochalError) -> dict[str, Any]:
     if isinstance(answer, EpochalError):
         return {"renewed": None, "problem": problems.document(answer, STATUS)}
     return {"renewed": answer.to_json(), "problem": None}
-
-
-async def deregister_publisher(request: web.Request) -> web.Response:
-    """Withdraw a publisher."""
-    publisher, token = request.match_info["publisher"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda rules: publishers.deregister(rules, publisher, token))
-    return web.Response(status=204)
 
 
 async def watch(request: web.Request) -> web.StreamResponse:
@@ -207,18 +170,11 @@ _HANDLERS: dict[str, Any] = {
     handler.__name__: handler
     for handler in (
         apply_stream,
-        lists.list_streams,
         get_stream,
-        delete_stream,
         get_reserved,
         lookup,
-        lists.list_segments,
-        finish_segment,
-        register_publisher,
         renew_publisher,
         renew_publishers,
-        deregister_publisher,
-        lists.list_publishers,
         watch,
         healthz,
         readyz,
@@ -257,4 +213,5 @@ _HANDLERS |= {
     route.operation.name: _writer(route) if isinstance(route, Write) else lists.handler(route)
     for noun in NOUNS
     for route in noun.routes
+    if not isinstance(route, ByHand)
 }

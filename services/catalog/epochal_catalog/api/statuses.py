@@ -6,6 +6,7 @@ from epochal_catalog import errors as own
 from epochal_catalog.domain.kinds import NOUNS
 
 STATUS: dict[type[errors.EpochalError], int] = {
+    **{error: status for noun in NOUNS for error, status in noun.errors.items()},
     errors.ManifestError: 422,
     errors.SchemaMismatch: 409,
     errors.TimeShapeError: 422,
@@ -16,16 +17,11 @@ STATUS: dict[type[errors.EpochalError], int] = {
     errors.HistoryTruncated: 410,
     errors.Superseded: 409,
     errors.NoPublisher: 503,
-    own.ImmutableField: 409,
     shared.InvalidRequest: 422,
     shared.SegmentNotFound: 404,
-    own.UnknownPublisher: 404,
-    own.ReservedName: 409,
-    own.OtherStream: 409,
     own.RevisionAhead: 409,
     own.StoreUnavailable: 503,  # StoreFailed too
     shared.Overloaded: 503,
     shared.ShuttingDown: 503,
-    **{error: status for noun in NOUNS for error, status in noun.errors.items()},
 }
 """The first class that the error is an instance of decides (RFC 9457)."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeAlias
 
 from epochal.catalog_api.kinds import Answer
-from epochal.catalog_api.operations import A, B, Endpoint
+from epochal.catalog_api.operations import A, B, Endpoint, ListEndpoint
 from epochal.errors import EpochalError
 from epochal.operations import Operation
 from epochal_catalog.domain.decisions import Decision, Rules
@@ -58,10 +58,19 @@ class Listing:
     """An operation that lists something.
 
     `items` gets the state, the page, the uid of the stream when the path names one, and the time in monotonic seconds.
+    `more`: what each page shows beside its items.
     """
 
-    operation: Operation
+    operation: ListEndpoint[Any]
     items: ListItems
+    more: Callable[[CatalogState], Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """An operation that a function of its name in `api.routes` answers, because none of the forms above fits it."""
+
+    operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class Noun:
     """
 
     kind: Kind[Any, Any]
-    routes: tuple[Write[Any, Any] | Listing, ...] = ()
+    routes: tuple[Write[Any, Any] | Listing | ByHand, ...] = ()
     errors: Mapping[type[EpochalError], int] = field(default_factory=dict)
     gauge: str = ""
 

@@ -12,7 +12,6 @@ from epochal_catalog.domain.kind import Memory
 from epochal_catalog.domain.kinds import NOUNS
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS
 from epochal_catalog.domain.noun import Noun
-from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS
 from epochal_catalog.runtime.lookups import LookupWaiters
@@ -36,9 +35,7 @@ class CatalogTelemetry(ServiceTelemetry):
         )
 
     def observe(self, state: CatalogState, room: LookupWaiters, watchers: Watchers, now: Callable[[], float]) -> None:
-        """Show sizes of the state whenever metrics are read."""
-        self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state[STREAMS]))
-        self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state[PUBLISHERS]))
+        """Export sizes of the state whenever metrics are read."""
         for noun in NOUNS:
             self._observe_count(noun, state[noun.kind])
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
@@ -71,7 +68,7 @@ class CatalogTelemetry(ServiceTelemetry):
 
     def _observe_count(self, noun: Noun, memory: Memory[Any]) -> None:
         if noun.gauge:
-            name = f"epochal.catalog.{noun.kind.rows.table}"
+            name = f"epochal.catalog.{noun.kind.name}s"
             self.gauge(name, f"{{{noun.kind.name}}}", noun.gauge, lambda: len(memory))
 
     def _observe_readers(self, state: CatalogState, counter: str, unit: str, what: str) -> None:
@@ -105,7 +102,7 @@ def _held(state: CatalogState, now: float) -> Iterable[Observation]:
 
 
 def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
-    """How many lost writers each stream waits for: those with `whenLost: hold` (E46 hold), and any that waits."""
+    """How many lost writers each stream waits for, if it has `whenLost: hold` (E46 hold) or waits for one."""
     for entry in state[STREAMS]:
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
         if writers or entry.manifest.spec.progress.when_lost == "hold":

@@ -1,4 +1,4 @@
-"""The rules of publishers: who serves which segment, by lease, fencing token and incarnation (E12 fencing).
+"""Publishers: who serves which segment, by lease, fencing token and incarnation (E12 fencing).
 
 A renewal has two parts. What must survive is the record of a segment, and it is stored: the next publisher may start
 from it (E11 horizon). What may be lost, such as counters and who holds time back, stays in memory, as the lease does.
@@ -6,23 +6,26 @@ from it (E11 horizon). What may be lost, such as counters and who holds time bac
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+from epochal.catalog_api import publishers
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant
 from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.publishers import Completion
 from epochal.catalog_api.requests import Finishing, Register, SegmentReport
-from epochal.errors import StreamGone, Superseded
+from epochal.errors import StreamError, StreamGone, Superseded
 from epochal.protocol.times import TimeShape
 from epochal.service.errors import SegmentNotFound
 from epochal_catalog.domain.decisions import Decision, Rules, following
-from epochal_catalog.domain.kind import Json
 from epochal_catalog.domain.kinds.sessions import SESSIONS
+from epochal_catalog.domain.noun import ByHand, Call, Items, Listing, Noun, Write
+from epochal_catalog.domain.pages import PageRequest, after
 from epochal_catalog.domain.records import CounterRecord, StateChange
 from epochal_catalog.domain.registrations import PUBLISHERS, LeaseRenewed, RegistrationRecord, Reported
 from epochal_catalog.domain.segment_records import read_times, record_of, shaped
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, SegmentRecord, StreamEntry
-from epochal_catalog.errors import UnknownPublisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,20 @@ class RenewalDecision(NamedTuple):
     answer: Callable[[], Renewal]
 
 
-def register(rules: Rules, asked: Register, at: str) -> Decision[Registration]:
+class UnknownPublisher(StreamError):
+    """No publisher is registered under that id; it should register."""
+
+    code = "unknown_publisher"
+
+
+def register(rules: Rules, call: Call[Register]) -> Decision[Registration]:
     """Give segments to a publisher with the next fencing token; publishers that had them are superseded (E12 fencing).
 
     The answer hands over what the last incarnation reported (E11 horizon). When an `instance` repeats its request,
     because it did not get the answer, it gets the same answer: no publisher supersedes itself. Raises `StreamNotFound`,
     `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
     """
+    asked = call.body
     namespace, _, name = asked.stream.rpartition("/")
     entry = rules.state[STREAMS].same_stream(namespace, name, asked.uid)
     before = rules.state[PUBLISHERS].by_publisher.get(asked.publisher)
@@ -73,7 +83,7 @@ def register(rules: Rules, asked: Register, at: str) -> Decision[Registration]:
         uid=entry.record.uid,
         segments={segment.id: segment.incarnation for segment in taken},
         addresses=asked.addresses.to_json(),
-        since=at,
+        since=call.at,
     )
     return rules.write(_granted(rules.state, registration, entry), CounterRecord("token", token), *taken, registration)
 
@@ -142,35 +152,34 @@ def _report(name: str, report: SegmentReport, shape: TimeShape) -> dict[str, Rep
     return {name: Reported(dict(report.counters), tuple(holders), below, tuple(report.channels))}
 
 
-def deregister(rules: Rules, publisher: str, token: int) -> Decision[None]:
+def deregister(rules: Rules, call: Call[None]) -> Decision[None]:
     """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""
-    return rules.write(lambda: None, PUBLISHERS.removed(_registration(rules.state, publisher, token)))
+    registration = _registration(rules.state, call.path["publisher"], call.query["token"])
+    return rules.write(lambda: None, PUBLISHERS.removed(registration))
 
 
-def finish(
-    rules: Rules, namespace: str, name: str, segment_id: str, mark: Finishing, at: str
-) -> Decision[dict[str, Json]]:
+def finish(rules: Rules, call: Call[Finishing]) -> Decision[Completion]:
     """Record a finishing mark; when every open segment has one, record completion too, for ever (E7 finish).
 
     A mark changes nothing when its number is not above the last one of this incarnation, or when the stream is
     complete. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
     """
-    entry = rules.state[STREAMS].stream(namespace, name)
-    segment = _segment(entry, segment_id)
+    mark, entry = call.body, rules.state[STREAMS].stream(*call.stream)
+    segment = _segment(entry, call.path["segment"])
     registration, owned = _owner(rules.state, mark.publisher, mark.token)
     if owned is not entry:
         raise Superseded(f"publisher {mark.publisher} is registered for {owned.qualified}, not {entry.qualified}")
     _check_incarnation(registration, segment, mark.incarnation)
 
-    def answer() -> dict[str, Json]:
-        return {"complete": entry.complete}
+    def answer() -> Completion:
+        return Completion(entry.complete)
 
     if entry.complete or mark.number <= segment.finishing_number:
         return Decision((), answer)
     changes: list[StateChange] = [replace(segment, finishing=mark.finishing, finishing_number=mark.number)]
     others = (other for other in entry.open_segments() if other.id != segment.id)
     if mark.finishing and all(other.finishing for other in others):
-        changes.append(replace(entry.record, completed=at))
+        changes.append(replace(entry.record, completed=call.at))
     return rules.write(answer, *changes)
 
 
@@ -264,3 +273,52 @@ def _grant(segment: SegmentRecord, complete: bool) -> SegmentGrant:
         finishing=segment.finishing,
         complete=complete,
     )
+
+
+def as_owner(state: CatalogState, record: RegistrationRecord) -> dict[str, Any]:
+    """A publisher, as the segments that it serves show it."""
+    lease = state.leases.get(record.token)
+    return {
+        "id": record.publisher,
+        "token": record.token,
+        "verified": lease is not None and lease.verified,
+        "addresses": record.addresses,
+        "since": record.since,
+    }
+
+
+def view(state: CatalogState, record: RegistrationRecord) -> dict[str, Any]:
+    """A registration, and whether it is live or superseded."""
+    return {
+        **as_owner(state, record),
+        "instance": record.instance,
+        "stream": record.stream,
+        "uid": record.uid,
+        "segments": record.segments,
+        "live": state.leases.live(record.token),
+        "superseded": not state.current(record),
+    }
+
+
+def _items(state: CatalogState, asked: PageRequest, _uid: str | None, _now: float) -> Items:
+    """All registrations, by id."""
+    known = state[PUBLISHERS]
+    for key in after(known.keys, asked.after):
+        record = known.by_publisher[key]
+        if asked.wants(record.stream):
+            yield key, partial(view, state, record)
+
+
+NOUN = Noun(
+    PUBLISHERS,
+    routes=(
+        Write(publishers.FINISH, finish),
+        Write(publishers.REGISTER, register),
+        ByHand(publishers.RENEW),  # renewals that wait share a transaction, and each is answered by itself
+        ByHand(publishers.RENEW_TOGETHER),
+        Write(publishers.DEREGISTER, deregister),
+        Listing(publishers.LIST, _items),
+    ),
+    errors={UnknownPublisher: 404},
+    gauge="Registrations",
+)
