@@ -147,9 +147,11 @@ async def test_a_publisher_that_reports_while_the_database_is_locked_keeps_its_l
         clock.now += 60.0
         stray = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
         stray.execute("BEGIN IMMEDIATE").close()
-        refused = await client.renew("p", granted["token"], s0={"incarnation": 1, "lower": [7]})
+        report = {"incarnation": 1, "lower": [7], "counters": {"events": 3}}
+        refused = await client.renew("p", granted["token"], s0=report)
         assert (refused.status, refused.code) == (503, "store_unavailable")
         assert lease.expires == clock.now + 100.0  # it is alive, whatever the disk can take
-        assert (await client("GET", "/v1/streams/demo/flights")).body["segments"][0]["lower"] is None
+        [segment] = (await client("GET", "/v1/streams/demo/flights")).body["segments"]
+        assert (segment["lower"], segment["counters"]) == (None, {"events": 3})
         stray.execute("ROLLBACK").close()
         stray.close()

@@ -7,6 +7,7 @@ import pytest
 from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
+from epochal_catalog.domain.kind import Renewed
 from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, SegmentRecord
 
 ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"}
@@ -178,12 +179,12 @@ async def test_a_horizon_by_itself_is_on_disk_and_shown_to_no_one(client: Any) -
 
     client.server.catalog._store.write = seen
     assert (await one.report(number=1, lower=[2], horizon=[9])).body["recorded"] == {"0": 1}
-    assert [type(change) for change in written if not hasattr(change, "reports")] == [HorizonRecorded]
+    assert [type(change) for change in written if not isinstance(change, Renewed)] == [HorizonRecorded]
     again = await client("GET", "/v1/streams", headers={"If-None-Match": listed.headers["Etag"]})
     assert again.status == 304
     assert (await client("GET", "/v1/streams")).body["revision"] == listed.body["revision"]
     assert (await one.report(number=2, lower=[2], horizon=[9], marks=["enough"])).body["recorded"] == {"0": 2}
-    assert [type(change) for change in written if not hasattr(change, "reports")] == [HorizonRecorded] * 2
+    assert [type(change) for change in written if not isinstance(change, Renewed)] == [HorizonRecorded] * 2
     await one.report(number=3, lower=[3], horizon=[9], marks=["enough"])
     assert [type(change) for change in written if isinstance(change, SegmentRecord)] == [SegmentRecord]
     changed = await client("GET", "/v1/streams", headers={"If-None-Match": listed.headers["Etag"]})

@@ -7,6 +7,7 @@ A watcher follows all along and must arrive at what the catalog shows; others re
 import asyncio
 import json
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,13 @@ class CatalogMachine(RuleBasedStateMachine):
         self.tidy()
         return answer
 
+    def renewed(self, publisher: str, token: int, reports: dict[str, SegmentReport]) -> Any:
+        """The answer to a renewal, whose report is taken first, as the catalog does."""
+        asked = publishers.Renewing(publisher, token, reports)
+        with suppress(EpochalError):  # the renewal is refused for the same reason
+            self.state.commit([publishers.report(self.state, asked)], self.now)
+        return self.do(lambda rules: publishers.renew(rules, publisher, token, reports))
+
     def tidy(self) -> None:
         while (decision := Rules(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
             self._step(decision)
@@ -383,7 +391,7 @@ class CatalogMachine(RuleBasedStateMachine):
         token = (known.token if known else 1) - (back == 2) + (back == 3)
         incarnation = (known.segments.get(segment, 1) if known else 1) - (back == 1)
         report = {segment: SegmentReport(incarnation, [lower], None if writers is None else [*writers])}
-        answer = self.do(lambda rules: publishers.renew(rules, publisher, token, report))
+        answer = self.renewed(publisher, token, report)
         match self.judge(publisher, token):
             case (owner, stream):
                 if owner.segments.get(segment) != incarnation:
@@ -432,7 +440,7 @@ class CatalogMachine(RuleBasedStateMachine):
         report = SegmentReport(
             owner.segments[segment], reported, number=number, horizon=horizon, final=final, marks=[*marks]
         )
-        answer = self.do(lambda rules: publishers.renew(rules, publisher, owner.token, {segment: report}))
+        answer = self.renewed(publisher, owner.token, {segment: report})
         reached = own.lower if lower is None else lower
         lost = [
             time for time in own.horizon or () if (reached is None or reached <= time) and time > max(horizon or [-1])
@@ -459,7 +467,7 @@ class CatalogMachine(RuleBasedStateMachine):
         owner, stream = judged
         holder = ReportedHolder(3, "lost", writer, 1.0, 2.0)
         report = SegmentReport(owner.segments[segment], counters={"events": 1}, holders=[holder] if writer else [])
-        answer = self.do(lambda rules: publishers.renew(rules, publisher, owner.token, {segment: report}))
+        answer = self.renewed(publisher, owner.token, {segment: report})
         stream.segments[segment].lost = owner.token, self.now, writer
         owner.lease = Leased(self.now + TTL)
         assert answer["released"] == self.released(owner, stream, writer)

@@ -139,3 +139,37 @@ async def test_renewals_that_wait_together_share_a_transaction_and_nothing_else(
     watched, _ = catalog.state.history.read(0, 1 << 20)
     revisions = [int(line.split()[1]) for line in watched.decode().splitlines() if line.startswith("id:")]
     assert revisions == sorted(set(revisions))
+
+
+@pytest.mark.rule("E11")
+async def test_a_report_is_shown_while_the_disk_stands_still_and_the_record_with_it_waits(client: Any) -> None:
+    catalog = client.server.catalog
+    token = (await client.register("p", (await client.apply()).body["uid"])).body["token"]
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+    write = catalog._store.write
+
+    async def held(changes: Any) -> None:
+        asked.set()
+        await goes_on.wait()
+        await write(changes)
+
+    async def shown() -> Any:
+        [segment] = (await client("GET", "/v1/streams/demo/flights")).body["segments"]
+        return segment["lower"], segment["counters"]
+
+    def renewing(events: int) -> Any:
+        return catalog.renew(Renewing("p", token, {"0": SegmentReport(1, [7], counters={"events": events})}))
+
+    catalog._store.write = held
+    first = asyncio.create_task(renewing(3))
+    await asyncio.wait_for(asked.wait(), PATIENCE)
+    try:
+        assert await shown() == (None, {"events": 3})
+        second = asyncio.create_task(renewing(4))
+        await asyncio.sleep(0)  # it runs until it waits
+        assert await shown() == (None, {"events": 4})
+        assert (first.done(), second.done()) == (False, False)
+    finally:
+        goes_on.set()
+    await asyncio.wait_for(asyncio.gather(first, second), PATIENCE)
+    assert await shown() == ([7], {"events": 4})

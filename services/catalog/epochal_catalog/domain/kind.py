@@ -159,8 +159,8 @@ class Renewed:
     """The owner of an entry is alive. Kept in memory only, like its report, because leases do not survive a restart."""
 
     kind: Kind[Any, Any]
-    key: str
-    report: Any
+    key: Any
+    report: Any = None
 
 
 @dataclass(frozen=True, slots=True)

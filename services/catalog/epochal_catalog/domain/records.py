@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from epochal_catalog.domain.kind import Fence, Json, Noticed, Record, Removed, Renewed, Rows
-from epochal_catalog.domain.registrations import LeaseRenewed
+from epochal_catalog.domain.registrations import SegmentsReported
 from epochal_catalog.domain.stream_entries import HorizonRecorded
 
 
@@ -44,6 +44,6 @@ class ChangesForgotten:
     before: int
 
 
-InMemory: TypeAlias = LeaseRenewed | Renewed
+InMemory: TypeAlias = Renewed | SegmentsReported
 """Changes that are committed even when the disk takes no writes."""
 StateChange: TypeAlias = Record | HorizonRecorded | Removed | ChangesForgotten | Noticed | InMemory

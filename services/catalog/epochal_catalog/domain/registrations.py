@@ -50,11 +50,11 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRenewed:
-    """A publisher is alive; kept in memory only, like its reports by segment."""
+class SegmentsReported:
+    """What a publisher reported of its segments, by segment; kept in memory only, and lost with the process."""
 
     token: int
-    reports: dict[str, Reported] = field(default_factory=dict)
+    reports: dict[str, Reported]
 
 
 class Registrations(Memory[RegistrationRecord]):
@@ -117,19 +117,24 @@ class Registrations(Memory[RegistrationRecord]):
     def remove_stream(self, uid: str) -> None:
         """Registrations stay, so that their publishers learn that the stream is gone."""
 
-    def renew(self, key: int, report: Mapping[str, Reported], now: float) -> str | None:
-        """Renew the lease of a token, with its publisher's reports by segment."""
+    def renew(self, key: int, report: None, now: float) -> str | None:
+        """Renew the lease of a token; what its publisher reports is added by itself (`add_reports`)."""
         record = self._by_token.get(key)
         if record is None:
             return None
         if not self.leases.live(key):
             self._notices.append(_noticed(record, True))
-        reports = self._reports.setdefault(key, {})
         visible = self.leases.renew(key, now)
-        changed = visible or any(not _same(reports.get(segment), each) for segment, each in report.items())
-        reports.update({segment: (now, each) for segment, each in report.items()})
-        self.version += changed
+        self.version += visible
         return record.stream if visible else None
+
+    def add_reports(self, token: int, reports: Mapping[str, Reported], now: float) -> None:
+        """Take over what a publisher reported, by segment."""
+        if token not in self._by_token:
+            return
+        known = self._reports.setdefault(token, {})
+        self.version += any(not _same(known.get(segment), report) for segment, report in reports.items())
+        known.update({segment: (now, report) for segment, report in reports.items()})
 
     def sweep(self, now: float, stall: float) -> int:
         """Let overdue leases lapse; watchers are to be notified of each."""

@@ -12,7 +12,7 @@ from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.kind import Json, Kind, M, Memory, Noticed, R, Record, Removed, Renewed
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, InMemory, StateChange
-from epochal_catalog.domain.registrations import PUBLISHERS, LeaseRenewed, RegistrationRecord, Reported
+from epochal_catalog.domain.registrations import PUBLISHERS, RegistrationRecord, Reported, SegmentsReported
 from epochal_catalog.domain.stream_entries import (
     SEGMENTS,
     STREAMS,
@@ -106,10 +106,10 @@ class CatalogState:
         match change:
             case HorizonRecorded(segment):
                 return self[SEGMENTS].put(segment, now)
-            case LeaseRenewed(token, reports):
-                return self[PUBLISHERS].renew(token, reports, now)
             case Renewed(kind, key, report):
                 return self._memories[kind].renew(key, report, now)
+            case SegmentsReported(token, reports):
+                self[PUBLISHERS].add_reports(token, reports, now)
             case Noticed(kind):
                 self[kind].notified(change)
             case Removed(kind, record):

@@ -40,6 +40,8 @@ _CHECK_EVERY = 1.0
 _PATIENCE = 3.0
 """Seconds that the database may take before the catalog counts as not ready: readiness shows a fault within 5 s."""
 
+_STOPPING = "the catalog is stopping; send this again in a moment"
+
 
 class Catalog:
     """State, store and waiting lookups together.
@@ -126,7 +128,11 @@ class Catalog:
         return await self._queued(decide, done)
 
     async def renew(self, renewal: Renewing) -> Renewal:
-        """As `submit`, for a renewal: renewals that are next to each other in the queue share a transaction (fsync)."""
+        """As `submit`, for a renewal: renewals that wait one after the other share a transaction, and its fsync.
+
+        What may be lost of it is taken before it waits, so it counts even when the database takes no writes.
+        """
+        self._report(renewal)
         return await self._queued(renewal, asyncio.get_running_loop().create_future())
 
     async def renew_together(self, renewals: Sequence[Renewing]) -> list[Renewal | EpochalError]:
@@ -134,6 +140,7 @@ class Catalog:
         waits = [asyncio.get_running_loop().create_future() for _ in renewals]
         for renewal, done in zip(renewals, waits, strict=True):
             try:
+                self._report(renewal)
                 self._queue(renewal, done)
             except EpochalError as error:
                 done.set_exception(error)
@@ -143,13 +150,18 @@ class Catalog:
                 raise answer  # a bug here: it is logged, and the caller renews each lease alone
         return [answer for answer in answers if isinstance(answer, Renewal | EpochalError)]
 
+    def _report(self, renewal: Renewing) -> None:
+        if self._closed:
+            raise ShuttingDown(_STOPPING)
+        self._commit([publishers.report(self.state, renewal)])
+
     async def _queued(self, write: _Write, done: "asyncio.Future[A]") -> A:
         self._queue(write, done)
         return await done
 
     def _queue(self, write: _Write, done: "asyncio.Future[Any]") -> None:
         if self._closed:
-            raise ShuttingDown("the catalog is stopping; send this again in a moment")
+            raise ShuttingDown(_STOPPING)
         try:
             self._pending.put_nowait((write, done))
         except asyncio.QueueFull:

@@ -24,7 +24,7 @@ from epochal.locks import FileLock, LockTaken
 from epochal.service.filesystems import objection
 from epochal_catalog.domain.kind import Noticed, Record, Removed, Renewed, Rows
 from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, StateChange
-from epochal_catalog.domain.registrations import LeaseRenewed
+from epochal_catalog.domain.registrations import SegmentsReported
 from epochal_catalog.domain.stream_entries import HorizonRecorded
 from epochal_catalog.errors import DataDirectoryError, StoreFailed, StoreUnavailable
 from epochal_catalog.storage import schema, sqlite
@@ -183,8 +183,8 @@ def _row(rows: Rows[Any], record: Any) -> dict[str, Any]:
 
 def _write_one(connection: Connection, change: StateChange) -> None:
     match change:
-        case LeaseRenewed() | Renewed() | Noticed():
-            return  # leases depend on a monotonic clock, which does not survive a restart
+        case Renewed() | SegmentsReported() | Noticed():
+            return  # leases depend on a monotonic clock, which does not survive a restart; reports come again
         case Removed(kind, record):
             _delete(connection, kind.rows, record)
         case ChangesForgotten(before):

@@ -1,7 +1,9 @@
 """Publishers: who serves which segment, by lease, fencing token and incarnation (E12 fencing).
 
-A renewal has two parts. What must survive is the record of a segment, and it is stored: the next publisher may start
-from it (E11 horizon). What may be lost, such as counters and who holds time back, stays in memory, as the lease does.
+A publisher's request carries two changes. `renew` renews its lease and takes the records of its segments: they must
+survive, because the next publisher may start from them (E11 horizon), so the request waits until they are on disk.
+`report` takes what may be lost, such as counters and who holds time back: it stays in memory and never waits for the
+disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,11 +20,12 @@ from epochal.errors import StreamError, StreamGone, Superseded
 from epochal.protocol.times import TimeShape
 from epochal.service.errors import SegmentNotFound
 from epochal_catalog.domain.decisions import Decision, Rules, following
+from epochal_catalog.domain.kind import Renewed
 from epochal_catalog.domain.kinds.sessions import SESSIONS
 from epochal_catalog.domain.noun import ByHand, Call, Items, Listing, Noun, Write
 from epochal_catalog.domain.pages import PageRequest, after
 from epochal_catalog.domain.records import CounterRecord, StateChange
-from epochal_catalog.domain.registrations import PUBLISHERS, LeaseRenewed, RegistrationRecord, Reported
+from epochal_catalog.domain.registrations import PUBLISHERS, RegistrationRecord, Reported, SegmentsReported
 from epochal_catalog.domain.segment_records import read_times, record_of, shaped
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, SegmentRecord, StreamEntry
@@ -30,7 +33,7 @@ from epochal_catalog.domain.stream_entries import STREAMS, HorizonRecorded, Segm
 
 @dataclass(frozen=True, slots=True)
 class Renewing:
-    """A publisher that renews its lease, with a report for each of its segments."""
+    """A publisher's request: it renews its lease, with a report for each of its segments."""
 
     publisher: str
     token: int
@@ -41,7 +44,7 @@ class RenewalDecision(NamedTuple):
     """What a renewal changes: the owner's segments, which no other publisher changes, and its lease."""
 
     changed: tuple[SegmentRecord | HorizonRecorded, ...]
-    renewed: LeaseRenewed
+    renewed: Renewed
     answer: Callable[[], Renewal]
 
 
@@ -63,7 +66,7 @@ def register(rules: Rules, call: Call[Register]) -> Decision[Registration]:
     entry = rules.state[STREAMS].same_stream(namespace, name, asked.uid)
     before = rules.state[PUBLISHERS].by_publisher.get(asked.publisher)
     if before is not None and _is_repeated(rules.state, asked, before):
-        return Decision((LeaseRenewed(before.token),), _granted(rules.state, before, entry))
+        return Decision((Renewed(PUBLISHERS, before.token),), _granted(rules.state, before, entry))
     token = following(rules.state.last_token, rules.floor)
     taken = [
         replace(
@@ -89,10 +92,10 @@ def register(rules: Rules, call: Call[Register]) -> Decision[Registration]:
 
 
 def renew(rules: Rules, publisher: str, token: int, reports: Mapping[str, SegmentReport]) -> Decision[Renewal]:
-    """Renew a lease, with the publisher's reports about its segments; brings a lapsed address back.
+    """Renew a lease and take the records of the publisher's segments; brings a lapsed address back.
 
-    Writes to disk only what changed. Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `SegmentNotFound`, and
-    `InvalidRequest` for times of the wrong shape and for a horizon that is missing or shrinks.
+    Writes to disk only the records that changed. Raises `UnknownPublisher`, `StreamGone`, `Superseded`,
+    `SegmentNotFound`, and `InvalidRequest` for times of the wrong shape and for a horizon that is missing or shrinks.
     """
     changed, renewed, answer = renewal(rules.state, Renewing(publisher, token, reports))
     return rules.write(answer, *changed, renewed)
@@ -114,19 +117,32 @@ def renewal(state: CatalogState, asked: Renewing) -> RenewalDecision:
     registration, entry = _owner(state, asked.publisher, asked.token)
     shape = entry.manifest.spec.time.shape
     changed: list[SegmentRecord | HorizonRecorded] = []
-    reported: dict[str, Reported] = {}
-    for name, report in asked.reports.items():
+    for name, reported in asked.reports.items():
         segment = _segment(entry, name)
-        _check_incarnation(registration, segment, report.incarnation)
-        changed += _renew_record(segment, report, shape)
-        reported |= _report(name, report, shape)
+        _check_incarnation(registration, segment, reported.incarnation)
+        changed += _renew_record(segment, reported, shape)
 
     def answer() -> Renewal:
         recorded = {name: entry.segments[name].record_number for name in asked.reports}
         released = _released(state, entry, registration, asked.reports.values())
         return Renewal(state.leases.ttl, entry.complete, recorded, released)
 
-    return RenewalDecision(tuple(changed), LeaseRenewed(asked.token, reported), answer)
+    return RenewalDecision(tuple(changed), Renewed(PUBLISHERS, asked.token), answer)
+
+
+def report(state: CatalogState, asked: Renewing) -> SegmentsReported:
+    """What a publisher's request says of its segments that may be lost; it counts even when no record can be stored.
+
+    Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `SegmentNotFound`, and `InvalidRequest` for times of the
+    wrong shape.
+    """
+    registration, entry = _owner(state, asked.publisher, asked.token)
+    shape = entry.manifest.spec.time.shape
+    taken: dict[str, Reported] = {}
+    for name, reported in asked.reports.items():
+        _check_incarnation(registration, _segment(entry, name), reported.incarnation)
+        taken |= _report(name, reported, shape)
+    return SegmentsReported(asked.token, taken)
 
 
 def _renew_record(
@@ -140,7 +156,7 @@ def _renew_record(
 
 
 def _report(name: str, report: SegmentReport, shape: TimeShape) -> dict[str, Reported]:
-    """What may be lost of a report: it is kept in memory until the next one. Empty when there is nothing of it."""
+    """What may be lost of a segment's report; empty when there is nothing of it, and the one before stays."""
     times = read_times([holder.time for holder in report.holders], shape, f"segments.{name}.holders")
     holders = [
         HeldBack(name, time, holder.kind, holder.writer, holder.seconds, holder.silent)
