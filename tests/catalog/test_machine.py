@@ -38,7 +38,7 @@ from epochal.errors import (
 )
 from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
-from epochal_catalog.domain.decisions import Rules
+from epochal_catalog.domain.decisions import Rules, numbered
 from epochal_catalog.domain.kinds import KINDS, publishers, sessions, streams, subscriptions
 from epochal_catalog.domain.kinds.publishers import UnknownPublisher
 from epochal_catalog.domain.kinds.sessions import SESSIONS, WriterNotFound, WriterNotLost
@@ -62,6 +62,8 @@ SEGMENTS = ("0", "1")
 WHICH = st.integers(0, 5)
 TTL, SUBSCRIPTION_TTL, FORGET_AFTER = 10.0, 30.0, 60.0
 KEPT, MOST = 20, 4
+PROBES = 10
+"""Requests that are decided about again after each step."""
 SETTINGS = CatalogSettings(lease_ttl=TTL, subscription_ttl=SUBSCRIPTION_TTL, max_subscriptions=MOST, watch_events=KEPT)
 MEMORY = Path("/dev/shm")
 """Where an fsync costs nothing; what the disk does is not what is tried here."""
@@ -139,6 +141,27 @@ class ModelSubscription:
     lower: int | None = None
 
 
+class Probe:
+    """What a rule decides about a request, which is not done, and what it read for that."""
+
+    def __init__(self, state: CatalogState, rules: Rules, decide: Any) -> None:
+        self.state, self.rules, self.decide = state, rules, decide
+        self.outcome, keys = state.reading.during(self.decided, rules)
+        self.reads = state.versions_of(keys)
+
+    def decided(self, rules: Rules) -> Any:
+        try:
+            return self.decide(rules).changes
+        except EpochalError as error:
+            return type(error)
+
+    def judged(self) -> "Probe":
+        """The same request as it is decided now."""
+        now = Probe(self.state, self.rules, self.decide)
+        assert now.outcome == self.outcome or not self.state.holds(self.reads), f"{self.reads} does not name all"
+        return now
+
+
 class Follower:
     """Puts the changes together to what there is, as a watcher would."""
 
@@ -197,6 +220,7 @@ class CatalogMachine(RuleBasedStateMachine):
         self.state = CatalogState(KINDS, SETTINGS)
         self.state.load(self.loop.run_until_complete(self.store.open()), self.now)
         self.state.sweep(self.now, 1e9)
+        self.probes: list[Probe] = []
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -206,27 +230,35 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def do(self, decide: Any) -> Any:
         """The answer, or the type of the error; afterwards what time brings about by itself is done too."""
+        self.judge_probes()
+        self.probes.append(Probe(self.state, Rules(self.state, self.floor), decide))
         try:
             answer = self._step(decide(Rules(self.state, self.floor)))
         except EpochalError as error:
             answer = type(error)
+        self.judge_probes()
         self.tidy()
         return answer
+
+    def judge_probes(self) -> None:
+        """Rules have decided about earlier requests; where nothing that they read has changed, they decide the same."""
+        self.probes = [probe.judged() for probe in self.probes[-PROBES:]]
 
     def renewed(self, publisher: str, token: int, reports: dict[str, SegmentReport]) -> Any:
         """The answer to a renewal, whose report is taken first, as the catalog does."""
         asked = publishers.Renewing(publisher, token, reports)
         with suppress(EpochalError):  # the renewal is refused for the same reason
             self.state.commit([publishers.report(self.state, asked)], self.now)
-        return self.do(lambda rules: publishers.renew(rules, publisher, token, reports))
+        return self.do(lambda rules: publishers.renew(rules, asked))
 
     def tidy(self) -> None:
         while (decision := Rules(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
             self._step(decision)
 
     def _step(self, decision: Any) -> Any:
-        self.loop.run_until_complete(self.store.write(decision.changes))
-        self.state.commit(decision.changes, self.now)
+        changes = numbered(self.state, self.floor, decision.changes)
+        self.loop.run_until_complete(self.store.write(changes))
+        self.state.commit(changes, self.now)
         history = self.state.history
         self.follower.take(*reversed(history.read(self.follower.revision, 1 << 20)))  # type: ignore[arg-type]
         answer = decision.answer()
@@ -658,8 +690,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @invariant()
     def leases_are_as_in_the_model(self) -> None:
-        known = self.state[PUBLISHERS].by_publisher
-        shown = {key: publishers.view(self.state, item) for key, item in known.items()}
+        shown = {item.publisher: publishers.view(self.state, item) for item in self.state[PUBLISHERS]}
         assert {key: (item["live"], item["verified"]) for key, item in shown.items()} == {
             key: (item.lease.live, item.lease.verified) for key, item in self.publishers.items()
         }

@@ -8,7 +8,7 @@ from epochal.catalog_api.requests import Addresses, Finishing, Register
 from epochal.errors import ManifestError
 from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.decisions import _AT_ONCE, Rules
-from epochal_catalog.domain.kind import Removed
+from epochal_catalog.domain.kind import Removed, Renewed
 from epochal_catalog.domain.kinds import KINDS, publishers, streams, subscriptions
 from epochal_catalog.domain.kinds.subscriptions import SUBSCRIPTIONS, SubscriptionRecord
 from epochal_catalog.domain.noun import Call, Listing
@@ -72,7 +72,8 @@ def test_only_the_very_same_request_repeats_a_registration() -> None:
         where = Addresses(f"tcp://h:{port}", f"tcp://h:{port + 1}", f"tcp://h:{port + 2}")
         decision = publishers.register(rules, called(Register("p", instance, "demo/a", "u", [*segments], where)))
         state.commit(decision.changes, 0.0)
-        assert state[PUBLISHERS].by_publisher["p"].addresses == where.to_json()
+        [record] = state[PUBLISHERS]
+        assert record.addresses == where.to_json()
         return decision.answer().token
 
     first = register(8701)
@@ -132,3 +133,21 @@ def test_many_that_lapse_at_once_are_withdrawn_in_several_transactions() -> None
         state.commit(decision.changes, leases.ttl)
     assert withdrawn == [_AT_ONCE, _AT_ONCE, 1]
     assert len(state[SUBSCRIPTIONS]) == 0
+
+
+def test_a_lease_that_lapses_again_while_its_notice_is_written_is_noticed_again() -> None:
+    """Both notices are equal; only the one that was written is done."""
+    state = CatalogState(KINDS, CatalogSettings())
+    rules = Rules(state)
+    state.commit(streams.apply(rules, manifest("a"), "u", "now").changes, 0.0)
+    asked = Register("p", "i", "demo/a", "u", [*SEGMENTS], Addresses("", "", ""))
+    registration = publishers.register(rules, called(asked))
+    state.commit(registration.changes, 0.0)
+    ttl = state.leases.ttl
+    state.sweep(ttl, 2 * ttl)
+    written = rules.tidy(1000.0, ttl)
+    assert written is not None
+    state.commit([Renewed(PUBLISHERS, registration.answer().token)], ttl)
+    state.sweep(2 * ttl, 2 * ttl)
+    state.commit(written.changes, 2 * ttl)
+    assert [notice.shown["live"] for notice in state[PUBLISHERS].notices()] == [True, False]

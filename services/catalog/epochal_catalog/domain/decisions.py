@@ -1,18 +1,19 @@
 """What a request changes, and the numbers that it is given.
 
-All rules return a `Decision`. Every change gets its revision here, and with it its place in the history (S26). Each
-number that a catalog gives out is greater than all before it, and none is below the clock (E12 fencing). So no number
-is given out twice, even when the database is restored from an older copy: the numbers that the copy does not know were
-given out earlier, so they are below the clock.
+All rules return a `Decision`, which names what it read (`reads`). When it is written, every change gets its revision
+here, and with it its place in the history (S26). Each number that a catalog gives out is greater than all before it,
+and none is below the clock (E12 fencing). So no number is given out twice, even when the database is restored from an
+older copy: the numbers that the copy does not know were given out earlier, so they are below the clock.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
 from epochal_catalog.domain.kind import Json, Noticed, Record, Removed
-from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, StateChange
+from epochal_catalog.domain.reads import Reads
+from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, InMemory, StateChange
 from epochal_catalog.domain.registrations import PUBLISHERS
 from epochal_catalog.domain.state import FLOOR, CatalogState
 from epochal_catalog.domain.stream_entries import StreamRecord
@@ -26,10 +27,20 @@ _Event = tuple[str, str, dict[str, Json] | None]
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[A]):
-    """What a request changes, in one transaction, and its answer, made after the state has the changes."""
+    """What a request changes, in one transaction, and its answer, made after the state has the changes.
+
+    It holds while the state has the same versions of all that it read (`CatalogState.holds`); after that it must be
+    made again. One of which nothing is stored names nothing: it is taken over at once.
+    """
 
     changes: tuple[StateChange, ...]
     answer: Callable[[], A]
+    reads: Reads = field(default_factory=dict)
+
+    @property
+    def stored(self) -> bool:
+        """Whether anything of it goes to disk."""
+        return not all(isinstance(change, InMemory) for change in self.changes)
 
 
 class Rules:
@@ -43,9 +54,16 @@ class Rules:
         self.state = state
         self.floor = floor
 
+    def decide(self, rule: "Callable[[Rules], Decision[A]]") -> Decision[A]:
+        """What a rule decides now, with what it read. Raises what the rule raises."""
+        decision, keys = self.state.reading.during(rule, self)
+        if not decision.stored:
+            return decision
+        return Decision(decision.changes, decision.answer, self.state.versions_of(keys))
+
     def write(self, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
-        """A decision that stores these changes, with revisions for those that watchers see."""
-        return write(self.state, self.floor, answer, *changes)
+        """A decision that stores these changes."""
+        return Decision(changes, answer)
 
     def tidy(self, seconds: float, now: float) -> Decision[None] | None:
         """What changes because time has passed; None: nothing now.
@@ -61,33 +79,33 @@ class Rules:
         # not among `lapsed` of their kind: whether a registration is current is seen at its stream's segments
         changes += [
             PUBLISHERS.removed(record)
-            for record in self.state[PUBLISHERS].by_publisher.values()
+            for record in self.state[PUBLISHERS]
             if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
         ]
         return self.write(lambda: None, *changes) if changes else None
 
 
-def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
-    """A decision that is stored: each change that watchers can see gets the next revision, none below `floor`.
+def numbered(state: CatalogState, floor: int, changes: Sequence[StateChange]) -> tuple[StateChange, ...]:
+    """The changes as they are written: each that watchers can see gets the next revision, none below `floor`.
 
     Changes that are kept in memory only, or shown to no one, get no revision. So every revision that was given out is
     that of a change, and one that belongs to no change must come from another database (S26).
     """
     events = list(_events(state, changes))
     if not events:
-        return Decision(changes, answer)
+        return tuple(changes)
     first = following(state.revision, floor)
-    numbered: list[StateChange] = [
+    history: list[StateChange] = [
         ChangeRecord(first + index, kind, "delete" if value is None else "put", name, value)
         for index, (kind, name, value) in enumerate(events)
     ]
     excess = state.history.excess(len(events))
     if excess is not None:
-        numbered += [ChangesForgotten(excess), CounterRecord(FLOOR, excess - 1)]
+        history += [ChangesForgotten(excess), CounterRecord(FLOOR, excess - 1)]
     elif state.counter(FLOOR) is None:  # stored with the first change, so that a restart reads it and does not guess
-        numbered.append(CounterRecord(FLOOR, state.history.floor))
+        history.append(CounterRecord(FLOOR, state.history.floor))
     revision = CounterRecord("revision", first + len(events) - 1)
-    return Decision((revision, *changes, *numbered), answer)
+    return (revision, *changes, *history)
 
 
 def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Event]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from epochal_catalog.domain.reads import Key, Reading
+
 Json: TypeAlias = Any
 """A value as JSON gives it. Times are kept in this form: an int or nested lists."""
 Names: TypeAlias = Callable[[str], str]
@@ -29,9 +31,11 @@ class Memory(Generic[R]):
     """What the state remembers of one kind. `version` rises when an answer may differ though no record has changed.
 
     `put`, `remove` and `renew` return the name of the stream whose look-ups may be answered differently, None for none.
+    A rule that looks into a memory has read all of its kind (`reads`), unless the memory `notes_reads` itself.
     """
 
     version = 0
+    notes_reads = False
 
     def __len__(self) -> int:
         """How many records there are."""
@@ -74,6 +78,10 @@ class Memory(Generic[R]):
 
     def notified(self, notice: "Noticed") -> None:
         """Watchers were notified."""
+
+    def version_of(self, key: Key) -> object:
+        """The version of what was read, by a key that this memory noted."""
+        raise NotImplementedError
 
 
 M = TypeVar("M", bound=Memory[Any])
@@ -133,12 +141,13 @@ class Rows(Generic[R]):
 class Kind(Generic[R, M]):
     """One kind of record. `name` is that of its changes in `/v1/watch`.
 
-    `memory` gets the settings of the catalog; or it is the kind whose memory keeps these records too.
+    `memory` gets the settings of the catalog, and what notes the reads; or it is the kind whose memory keeps these
+    records too.
     """
 
     name: str
     rows: Rows[R]
-    memory: "Callable[[Any], M] | Kind[Any, M]"
+    memory: "Callable[[Any, Reading], M] | Kind[Any, M]"
     event: Callable[[R, Names], Event]
 
     def removed(self, record: R) -> "Removed":

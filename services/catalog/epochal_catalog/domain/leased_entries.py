@@ -13,6 +13,7 @@ from epochal.catalog_api.kinds import fields_of
 from epochal.service.errors import Overloaded
 from epochal_catalog.domain.kind import Event, Memory, Names
 from epochal_catalog.domain.leases import Leases
+from epochal_catalog.domain.reads import Reading
 
 _NOTHING: SortedSet[str] = SortedSet()
 
@@ -135,10 +136,10 @@ class LeasedEntries(Memory[E], Generic[E, P]):
         return [self._records[key] for key in self.leases.lapsed()]
 
 
-def entries(what: str, ttl: str, limit: str) -> Callable[[Any], LeasedEntries[Any, Any]]:
+def entries(what: str, ttl: str, limit: str) -> Callable[[Any, Reading], LeasedEntries[Any, Any]]:
     """What makes the memory of a kind from the settings of the catalog; `ttl` and `limit` are names of settings."""
 
-    def memory(settings: Any) -> LeasedEntries[Any, Any]:
+    def memory(settings: Any, _reading: Reading) -> LeasedEntries[Any, Any]:
         most = getattr(settings, limit)
         full = f"there are {most} {what} already (EPOCHAL_CATALOG_{limit.upper()}); try later"
         return LeasedEntries(getattr(settings, ttl), most, full)

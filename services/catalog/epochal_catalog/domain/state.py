@@ -5,12 +5,14 @@ Reads that need both streams and registrations are here; all others are in the m
 reads no clock; `now` is monotonic seconds.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.kind import Json, Kind, M, Memory, Noticed, R, Record, Removed, Renewed
 from epochal_catalog.domain.leases import Leases
+from epochal_catalog.domain.reads import Key, Reading, Reads
 from epochal_catalog.domain.records import ChangeRecord, ChangesForgotten, CounterRecord, InMemory, StateChange
 from epochal_catalog.domain.registrations import PUBLISHERS, RegistrationRecord, Reported, SegmentsReported
 from epochal_catalog.domain.stream_entries import (
@@ -24,6 +26,8 @@ from epochal_catalog.domain.stream_entries import (
 
 FLOOR = "floor"
 """The counter of the oldest revision that watchers can resume from."""
+_UNSEEN = (*get_args(InMemory), HorizonRecorded)
+"""Changes of which each memory counts itself what an answer shows; a tuple, because `isinstance` is faster with one."""
 
 
 class StateSettings(Protocol):
@@ -45,12 +49,17 @@ class CatalogState:
 
     def __init__(self, kinds: Iterable[Kind[Any, Any]], settings: StateSettings) -> None:
         self.kinds: dict[type, Kind[Any, Any]] = {kind.rows.record: kind for kind in kinds}
+        self.reading = Reading()
         self._memories: dict[Kind[Any, Any], Memory[Any]] = {}
         for kind in self.kinds.values():
             made = kind.memory
-            self._memories[kind] = self._memories[made] if isinstance(made, Kind) else made(settings)
+            self._memories[kind] = self._memories[made] if isinstance(made, Kind) else made(settings, self.reading)
+        self._by_name = {kind.name: memory for kind, memory in self._memories.items()}
         self.history = ChangeHistory(settings.watch_events)
         self._changes = 0
+        """How often an answer may have changed; what a memory counts as its own `version` is not in it."""
+        self._changes_of: Counter[str] = Counter()
+        """How often anything of a kind has changed, by its name."""
         self._counters: dict[str, int] = {}
         self.identity = ""
         """Identifies the database: a copy has the same, a new database always another."""
@@ -58,6 +67,8 @@ class CatalogState:
     def __getitem__(self, kind: Kind[R, M]) -> M:
         """What is remembered of one kind."""
         memory: M = self._memories[kind]  # type: ignore[assignment]  # each kind made its own
+        if not memory.notes_reads:
+            self.reading.note(kind.name)
         return memory
 
     @property
@@ -89,7 +100,7 @@ class CatalogState:
         """Take over what was written; returns the names of the streams whose lookup answers may have changed."""
         touched: set[str] = set()
         for change in changes:
-            if not isinstance(change, InMemory | HorizonRecorded):
+            if not isinstance(change, _UNSEEN):
                 self._changes += 1
             name = self._take(change, now)
             if name is not None:
@@ -100,18 +111,20 @@ class CatalogState:
         """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Rules.tidy`."""
         lapsed = {kind: memory.sweep(now, stall) for kind, memory in self._memories.items()}
         self._changes += any(lapsed.values())
+        self._changes_of.update(kind.name for kind, count in lapsed.items() if count)
         return lapsed[PUBLISHERS]
 
     def _take(self, change: StateChange, now: float) -> str | None:
         match change:
-            case HorizonRecorded(segment):
-                return self[SEGMENTS].put(segment, now)
             case Renewed(kind, key, report):
-                return self._memories[kind].renew(key, report, now)
+                return self._changing(kind).renew(key, report, now)
             case SegmentsReported(token, reports):
+                self._changes_of[PUBLISHERS.name] += 1
                 self[PUBLISHERS].add_reports(token, reports, now)
+            case HorizonRecorded(segment):
+                return self._changing(SEGMENTS).put(segment, now)
             case Noticed(kind):
-                self[kind].notified(change)
+                self._changing(kind).notified(change)
             case Removed(kind, record):
                 return self._remove(kind, record)
             case CounterRecord():
@@ -121,17 +134,38 @@ class CatalogState:
             case ChangesForgotten():
                 self.history.forget(change.before)
             case Record():
-                return self._memories[self.kinds[type(change)]].put(change, now)
+                return self._changing(self.kinds[type(change)]).put(change, now)
         return None
 
     def _remove(self, kind: Kind[Any, Any], record: Record) -> str | None:
-        touched = self._memories[kind].remove(record)
+        touched = self._changing(kind).remove(record)
         if isinstance(record, StreamRecord):
-            for memory in self._memories.values():
-                memory.remove_stream(record.uid)
+            for other in self._memories:
+                self._changing(other).remove_stream(record.uid)
         return touched
 
+    def _changing(self, kind: Kind[Any, Any]) -> Memory[Any]:
+        self._changes_of[kind.name] += 1
+        return self._memories[kind]
+
     # --- reads --------------------------------------------------------------------------------------------------------
+
+    def version_of(self, key: Key) -> object:
+        """The version of what a decision read (`reads`)."""
+        match key:
+            case (kind,):
+                return self._changes_of[kind]
+            case ("counter", str() as name):
+                return self._counters.get(name)
+        return self._by_name[key[0]].version_of(key)
+
+    def versions_of(self, keys: Iterable[Key]) -> Reads:
+        """The version of each key."""
+        return {key: self.version_of(key) for key in keys}
+
+    def holds(self, reads: Reads) -> bool:
+        """Whether all that a decision read is still the same."""
+        return self.versions_of(reads) == reads
 
     @property
     def revision(self) -> int:
@@ -141,10 +175,11 @@ class CatalogState:
     @property
     def last_token(self) -> int:
         """The newest fencing token; it is never given out again (E12 fencing)."""
-        return self._counters.get("token", 0)
+        return self.counter("token") or 0
 
     def counter(self, name: str) -> int | None:
         """A stored counter, None when it was never written."""
+        self.reading.note("counter", name)
         return self._counters.get(name)
 
     def name_of(self, uid: str) -> str:
@@ -173,6 +208,4 @@ class CatalogState:
     def current(self, record: RegistrationRecord) -> bool:
         """Whether the registration still owns every segment that it took; False also when its stream is gone."""
         entry = self[STREAMS].by_uid(record.uid)
-        return entry is not None and all(
-            entry.segments[segment].token == record.token for segment in record.segments if segment in entry.segments
-        )
+        return entry is not None and entry.owned(record.segments, record.token)

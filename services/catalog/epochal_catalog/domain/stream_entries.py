@@ -5,7 +5,7 @@ a stream, and what they see of it, is in `domain.kinds.streams`.
 """
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -14,8 +14,10 @@ from sortedcontainers import SortedSet
 
 from epochal.catalog_api.kinds import fields_of
 from epochal.errors import ManifestError, StreamGone, StreamNotFound
+from epochal.protocol.times import TimeShape
 from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.kind import Column, Event, Fence, Json, Kind, Memory, Names, Record, Rows
+from epochal_catalog.domain.reads import Key, Reading
 from epochal_catalog.errors import ReservedName, StoredStreamError
 
 _MOST_COMPARED = 4096
@@ -83,7 +85,22 @@ class StreamEntry:
     record: StreamRecord
     manifest: StreamManifest
     not_in_effect: list[dict[str, Json]]
-    segments: dict[str, SegmentRecord] = field(default_factory=dict)
+    shape: TimeShape
+    """The shape of its times, which never changes; read from the manifest once, because that parses it."""
+    reading: Reading
+    by_id: dict[str, SegmentRecord] = field(default_factory=dict)
+    """The segments. Rules read them by `segment` or `segments`, which note it."""
+
+    @property
+    def segments(self) -> dict[str, SegmentRecord]:
+        """All segments by id."""
+        self.reading.note("segment", self.record.uid)
+        return self.by_id
+
+    def segment(self, key: str) -> SegmentRecord | None:
+        """One segment, or None."""
+        self.reading.note("segment", self.record.uid, key)
+        return self.by_id.get(key)
 
     @property
     def qualified(self) -> str:
@@ -94,6 +111,14 @@ class StreamEntry:
     def complete(self) -> bool:
         """Whether completion is recorded (E7 finish)."""
         return self.record.completed is not None
+
+    def owned(self, segments: Iterable[str], token: int) -> bool:
+        """Whether a registration, by its token, still owns each of these segments that the stream has."""
+        for key in segments:
+            segment = self.segment(key)
+            if segment is not None and segment.token != token:
+                return False
+        return True
 
     def open_segments(self) -> list[SegmentRecord]:
         """The segments that take appends."""
@@ -110,20 +135,29 @@ def check_name(namespace: str, name: str) -> None:
 
 
 class Streams(Memory[StreamRecord | SegmentRecord]):
-    """All streams by name and by uid, each with its segments."""
+    """All streams by name and by uid, each with its segments. Notes each stream and segment that is read by itself."""
 
-    def __init__(self) -> None:
-        self.names: SortedSet[str] = SortedSet()
+    notes_reads = True
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._names: SortedSet[str] = SortedSet()
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
 
     def __len__(self) -> int:
         """How many streams there are."""
-        return len(self._streams)
+        return len(self.names)
 
     def __iter__(self) -> Iterator[StreamEntry]:
         """All streams, by name."""
         return (self._streams[name] for name in self.names)
+
+    @property
+    def names(self) -> "SortedSet[str]":
+        """`namespace/name` of all streams."""
+        self._reading.note("stream")
+        return self._names
 
     def load(self, record: StreamRecord | SegmentRecord, now: float) -> None:
         """Take over what is stored of a stream, or one of its segments."""
@@ -132,7 +166,7 @@ class Streams(Memory[StreamRecord | SegmentRecord]):
     def put(self, record: StreamRecord | SegmentRecord, now: float) -> str | None:
         """Take over a stream or a segment; a stream's name is returned."""
         if isinstance(record, SegmentRecord):
-            self._by_uid[record.uid].segments[record.id] = record
+            self._by_uid[record.uid].by_id[record.id] = record
             return None
         manifest = _readable(record)  # once, here: parsing is slow, and the result is shown often
         planned = [item._asdict() for item in manifest.not_in_effect()]
@@ -140,9 +174,9 @@ class Streams(Memory[StreamRecord | SegmentRecord]):
         if known is not None:
             known.record, known.manifest, known.not_in_effect = record, manifest, planned
             return known.qualified
-        entry = StreamEntry(record, manifest, planned)
+        entry = StreamEntry(record, manifest, planned, manifest.spec.time.shape, self._reading)
         self._by_uid[record.uid] = self._streams[entry.qualified] = entry
-        self.names.add(entry.qualified)
+        self._names.add(entry.qualified)
         return entry.qualified
 
     def remove(self, record: StreamRecord | SegmentRecord) -> str | None:
@@ -150,7 +184,7 @@ class Streams(Memory[StreamRecord | SegmentRecord]):
         assert isinstance(record, StreamRecord), "segments go with their stream"
         entry = self._by_uid.pop(record.uid)
         del self._streams[entry.qualified]
-        self.names.discard(entry.qualified)
+        self._names.discard(entry.qualified)
         return entry.qualified
 
     def remove_stream(self, uid: str) -> None:
@@ -158,15 +192,33 @@ class Streams(Memory[StreamRecord | SegmentRecord]):
 
     def find(self, namespace: str, name: str) -> StreamEntry | None:
         """The stream of that name, or None."""
-        return self._streams.get(f"{namespace}/{name}")
+        qualified = f"{namespace}/{name}"
+        self._reading.note("stream", "name", qualified)
+        return self._streams.get(qualified)
 
     def named(self, qualified: str) -> StreamEntry:
         """The stream of one of `names`."""
+        self._reading.note("stream", "name", qualified)
         return self._streams[qualified]
 
     def by_uid(self, uid: str) -> StreamEntry | None:
         """The stream of that uid, or None when it was deleted (S26)."""
+        self._reading.note("stream", "uid", uid)
         return self._by_uid.get(uid)
+
+    def version_of(self, key: Key) -> object:
+        """The record of a stream or of a segment, or those of all segments of a stream; None where there is none."""
+        match key:
+            case ("stream", "name", str() as qualified):
+                entry = self._streams.get(qualified)
+                return None if entry is None else entry.record
+            case ("stream", "uid", str() as uid):
+                return self._by_uid[uid].record if uid in self._by_uid else None
+            case ("segment", str() as uid):
+                return tuple(self._by_uid[uid].by_id.values()) if uid in self._by_uid else None
+            case ("segment", str() as uid, str() as segment):
+                return self._by_uid[uid].by_id.get(segment) if uid in self._by_uid else None
+        raise KeyError(key)
 
     def stream(self, namespace: str, name: str) -> StreamEntry:
         """The stream of that name; raises `StreamNotFound`."""
@@ -223,7 +275,7 @@ STREAMS: Kind[StreamRecord, Streams] = Kind(
         columns={"generation": Column(small=True)},
         unique={"one_live_stream_a_name": ("namespace", "name")},
     ),
-    memory=lambda _settings: Streams(),
+    memory=lambda _settings, reading: Streams(reading),
     event=_stream_event,
 )
 

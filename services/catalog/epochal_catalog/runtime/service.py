@@ -1,4 +1,4 @@
-"""The running catalog: one write at a time, first decided, then stored, then committed to memory.
+"""The running catalog: each write is decided, then stored, then committed to memory.
 
 Reads use memory only. Every route writes through here, so this order holds for all clients.
 """
@@ -8,16 +8,19 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from epochal.catalog_api.answers import Renewal
 from epochal.errors import EpochalError, NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.domain.decisions import Decision, Rules, least
+from epochal_catalog.domain.decisions import Decision, Rules, least, numbered
 from epochal_catalog.domain.kinds import KINDS, publishers, streams
-from epochal_catalog.domain.kinds.publishers import RenewalDecision, Renewing
+from epochal_catalog.domain.kinds.publishers import Renewing
 from epochal_catalog.domain.kinds.streams import ExpectedStream
 from epochal_catalog.domain.records import InMemory, StateChange
+from epochal_catalog.domain.registrations import SegmentsReported
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.domain.stream_entries import STREAMS, StreamEntry
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
@@ -29,9 +32,6 @@ from epochal_catalog.storage.store import CatalogStore
 
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")
-_Decide = Callable[[Rules], Decision[Any]]
-_Write: TypeAlias = _Decide | Renewing
-_Pending: TypeAlias = tuple[_Write, "asyncio.Future[Any]"]
 
 _TOGETHER = 100
 """Most renewals in one transaction, so that other writes get their turn between two transactions."""
@@ -40,15 +40,32 @@ _CHECK_EVERY = 1.0
 _PATIENCE = 3.0
 """Seconds that the database may take before the catalog counts as not ready: readiness shows a fault within 5 s."""
 
-_STOPPING = "the catalog is stopping; send this again in a moment"
+
+@dataclass(slots=True, eq=False)
+class _Write(Generic[A]):
+    """A write that waits for its turn.
+
+    `decision` is None when it is decided only then, so that it needs no versions. `renews` is the token of a renewal.
+    """
+
+    decide: Callable[[Rules], Decision[A]]
+    done: "asyncio.Future[A]"
+    decision: Decision[A] | None = None
+    renews: int | None = None
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless the caller has gone away."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class Catalog:
     """State, store and waiting lookups together.
 
-    One task does every write: it decides on the state after all earlier writes, has the store write, and then commits
-    to memory. A write goes on if its caller goes away. `clock` is monotonic seconds. `wall` is seconds since 1970:
-    no token or session number given out is lower, so that numbers are new even after a lost database (E12 fencing).
+    A write is decided when it comes, a renewal at its turn. One task stores them, one after the other: each must hold
+    on the state that all earlier ones left, or is decided again, and is committed to memory once the store has written
+    it. A write goes on if its caller goes away. `clock` is monotonic seconds. `wall` is seconds since 1970: no token or
+    session number given out is lower, so that numbers are new even after a lost database (E12 fencing).
     """
 
     def __init__(
@@ -73,7 +90,7 @@ class Catalog:
         self._store = store
         self._clock = clock
         self._wall = wall
-        self._pending: asyncio.Queue[_Pending] = asyncio.Queue(settings.max_pending)
+        self._pending: asyncio.Queue[_Write[Any]] = asyncio.Queue(settings.max_pending)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
@@ -122,48 +139,61 @@ class Catalog:
     async def submit(self, decide: Callable[[Rules], Decision[A]]) -> A:
         """Decide, write and commit to memory; returns the decision's answer once the changes are on disk.
 
+        It is decided at once, on what all finished writes left. What is not stored is committed then, and waits for
+        nothing. All else waits for its turn, and is decided again there if anything that it read has changed.
+
         Raises what `decide` raises, `StoreUnavailable`, `Overloaded`, `ShuttingDown`; nothing has changed then.
         """
+        self._refuse_when_closed()
+        decision = self._rules().decide(decide)
+        if not decision.stored:
+            self._commit(decision.changes)
+            return decision.answer()
         done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        return await self._queued(decide, done)
+        self._queue(_Write(decide, done, decision))
+        return await done
 
     async def renew(self, renewal: Renewing) -> Renewal:
-        """As `submit`, for a renewal: renewals that wait one after the other share a transaction, and its fsync.
+        """Renew a lease, with what its publisher reports.
 
-        What may be lost of it is taken before it waits, so it counts even when the database takes no writes.
+        What may be lost is taken at once, so it counts even when the database takes no writes. The rest is decided at
+        its turn: renewals that wait one after the other share a transaction, and its fsync.
         """
-        self._report(renewal)
-        return await self._queued(renewal, asyncio.get_running_loop().create_future())
+        [done] = self._begin_renewals([renewal])
+        return await done
 
     async def renew_together(self, renewals: Sequence[Renewing]) -> list[Renewal | EpochalError]:
         """As `renew`, for several independent leases; for a refused one the result has its error."""
-        waits = [asyncio.get_running_loop().create_future() for _ in renewals]
-        for renewal, done in zip(renewals, waits, strict=True):
-            try:
-                self._report(renewal)
-                self._queue(renewal, done)
-            except EpochalError as error:
-                done.set_exception(error)
-        answers: list[Renewal | BaseException] = await asyncio.gather(*waits, return_exceptions=True)
+        answers = await asyncio.gather(*self._begin_renewals(renewals), return_exceptions=True)
         for answer in answers:
             if not isinstance(answer, Renewal | EpochalError):
                 raise answer  # a bug here: it is logged, and the caller renews each lease alone
         return [answer for answer in answers if isinstance(answer, Renewal | EpochalError)]
 
-    def _report(self, renewal: Renewing) -> None:
-        if self._closed:
-            raise ShuttingDown(_STOPPING)
-        self._commit([publishers.report(self.state, renewal)])
+    def _begin_renewals(self, renewals: Sequence[Renewing]) -> "list[asyncio.Future[Renewal]]":
+        reports: list[SegmentsReported] = []
+        loop = asyncio.get_running_loop()
+        waits: list[asyncio.Future[Renewal]] = [loop.create_future() for _ in renewals]
+        for renewal, done in zip(renewals, waits, strict=True):
+            try:
+                self._refuse_when_closed()
+                report = publishers.report(self.state, renewal)
+                if report.reports:
+                    reports.append(report)
+                self._queue(_Write(partial(publishers.renew, asked=renewal), done, renews=renewal.token))
+            except Exception as error:
+                done.set_exception(error)
+        if reports:
+            self._commit(reports)
+        return waits
 
-    async def _queued(self, write: _Write, done: "asyncio.Future[A]") -> A:
-        self._queue(write, done)
-        return await done
-
-    def _queue(self, write: _Write, done: "asyncio.Future[Any]") -> None:
+    def _refuse_when_closed(self) -> None:
         if self._closed:
-            raise ShuttingDown(_STOPPING)
+            raise ShuttingDown("the catalog is stopping; send this again in a moment")
+
+    def _queue(self, write: "_Write[Any]") -> None:
         try:
-            self._pending.put_nowait((write, done))
+            self._pending.put_nowait(write)
         except asyncio.QueueFull:
             raise Overloaded("too many writes are waiting for the database; send this again later") from None
 
@@ -219,65 +249,67 @@ class Catalog:
         )
 
     async def _write_all(self) -> None:
-        held: list[_Pending] = []
+        held: list[_Write[Any]] = []
         while True:
-            write, done = held.pop() if held else await self._pending.get()
-            if isinstance(write, Renewing):
-                count = await self._renew_all(write, done, held)
-            else:
-                count = 1
-                await self._answer(write, [done], lambda answer: [answer])
-            for _ in range(count):
+            first = held.pop() if held else await self._pending.get()
+            writes = [first] if first.renews is None else self._joined(first, held)
+            await self._write(writes)
+            for _ in writes:
                 self._pending.task_done()
 
-    async def _renew_all(self, renewal: Renewing, done: "asyncio.Future[Any]", held: list[_Pending]) -> int:
-        """Do a renewal together with the renewals that directly follow it in the queue; returns how many were done.
-
-        The first write that cannot join goes into `held`.
-        """
-        together: dict[int, tuple[Renewing, asyncio.Future[Any]]] = {renewal.token: (renewal, done)}
+    def _joined(self, first: "_Write[Any]", held: "list[_Write[Any]]") -> "list[_Write[Any]]":
+        """A renewal and those right after it in the queue. The first write that cannot join goes into `held`."""
+        together = {first.renews: first}
         while len(together) < _TOGETHER and not self._pending.empty():
-            following, waiting = self._pending.get_nowait()
+            following = self._pending.get_nowait()
             # the second renewal of a token must be decided on the state after the first one
-            if not isinstance(following, Renewing) or following.token in together:
-                held.append((following, waiting))
+            if following.renews is None or following.renews in together:
+                held.append(following)
                 break
-            together[following.token] = (following, waiting)
-        renewals: list[RenewalDecision] = []
-        waits: list[asyncio.Future[Any]] = []
-        for renewing, waiting in together.values():
+            together[following.renews] = following
+        return list(together.values())
+
+    async def _write(self, writes: "Sequence[_Write[Any]]") -> None:
+        """Write several decisions that are independent of each other in one transaction."""
+        rules = self._rules()
+        settled: list[tuple[_Write[Any], Decision[Any]]] = []
+        for write in writes:
             try:
-                renewals.append(publishers.renewal(self.state, renewing))
-                waits.append(waiting)
+                settled.append((write, self._settled(write, rules)))
             except Exception as error:
-                _fail([waiting], error)
-        if renewals:
-            await self._answer(lambda rules: publishers.renew_together(rules, renewals), waits, lambda answers: answers)
-        return len(together)
-
-    async def _answer(
-        self, decide: _Decide, waits: Sequence["asyncio.Future[Any]"], each: Callable[[Any], Sequence[Any]]
-    ) -> None:
+                write.fail(error)
         try:
-            for done, result in zip(waits, each(await self._write_one(decide)), strict=True):
-                if not done.done():
-                    done.set_result(result)
+            await self._write_changes([change for _, decision in settled for change in decision.changes])
+            for write, decision in settled:
+                if not write.done.done():
+                    write.done.set_result(decision.answer())
         except Exception as error:
-            _fail(waits, error)
+            for write, _ in settled:
+                write.fail(error)
 
-    async def _write_one(self, decide: Callable[[Rules], Decision[A]]) -> A:
-        decision = decide(self._rules())
-        in_memory = [change for change in decision.changes if isinstance(change, InMemory)]
-        if len(in_memory) < len(decision.changes):
+    def _settled(self, write: "_Write[A]", rules: Rules) -> Decision[A]:
+        """The decision as it holds now: made again if anything that it read has changed while it waited.
+
+        Once is enough. Versions are compared here, in the task that does all writes, and from here to the hand-over to
+        the database no other task runs. While the database writes, only what is not stored can change; that is as if it
+        had changed after this write.
+        """
+        if write.decision is not None and self.state.holds(write.decision.reads):
+            return write.decision
+        return write.decide(rules)
+
+    async def _write_changes(self, changes: Sequence[StateChange]) -> None:
+        changes = numbered(self.state, least(self._wall()), changes)
+        in_memory = [change for change in changes if isinstance(change, InMemory)]
+        if len(in_memory) < len(changes):
             try:
-                await self._store_all(decision.changes)
+                await self._store_all(changes)
             except StoreFailed:
                 raise
             except StoreUnavailable:
                 self._commit(in_memory)  # a client that renews is alive, even when the disk takes no writes
                 raise
-        self._commit(decision.changes)
-        return decision.answer()
+        self._commit(changes)
 
     def _commit(self, changes: Sequence[StateChange]) -> None:
         newest = self.state.history.newest
@@ -331,16 +363,9 @@ class Catalog:
             await asyncio.sleep(period)
             now = self._clock()
             self.telemetry.lapsed(self.state.sweep(now, stall=period + 1.0))
-            # decided again when its turn in the queue comes; when it fails, the next sweep tries again
-            with suppress(StoreUnavailable, Overloaded, ShuttingDown):
-                if self._store_ok and self._tidy(self._rules()) is not None:
-                    await self.submit(lambda rules: self._tidy(rules) or Decision((), lambda: None))
+            with suppress(StoreUnavailable, Overloaded, ShuttingDown):  # the next sweep tries again
+                if self._store_ok:
+                    await self.submit(self._tidy)
 
-    def _tidy(self, rules: Rules) -> Decision[None] | None:
-        return rules.tidy(self.settings.forget_after, self._clock())
-
-
-def _fail(waits: Sequence["asyncio.Future[Any]"], error: Exception) -> None:
-    for done in waits:
-        if not done.done():
-            done.set_exception(error)
+    def _tidy(self, rules: Rules) -> Decision[None]:
+        return rules.tidy(self.settings.forget_after, self._clock()) or Decision((), lambda: None)

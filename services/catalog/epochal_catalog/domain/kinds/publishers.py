@@ -6,10 +6,10 @@ survive, because the next publisher may start from them (E11 horizon), so the re
 disk.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from epochal.catalog_api import publishers
 from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant
@@ -40,14 +40,6 @@ class Renewing:
     reports: Mapping[str, SegmentReport]
 
 
-class RenewalDecision(NamedTuple):
-    """What a renewal changes: the owner's segments, which no other publisher changes, and its lease."""
-
-    changed: tuple[SegmentRecord | HorizonRecorded, ...]
-    renewed: Renewed
-    answer: Callable[[], Renewal]
-
-
 class UnknownPublisher(StreamError):
     """No publisher is registered under that id; it should register."""
 
@@ -64,7 +56,7 @@ def register(rules: Rules, call: Call[Register]) -> Decision[Registration]:
     asked = call.body
     namespace, _, name = asked.stream.rpartition("/")
     entry = rules.state[STREAMS].same_stream(namespace, name, asked.uid)
-    before = rules.state[PUBLISHERS].by_publisher.get(asked.publisher)
+    before = rules.state[PUBLISHERS].get(asked.publisher)
     if before is not None and _is_repeated(rules.state, asked, before):
         return Decision((Renewed(PUBLISHERS, before.token),), _granted(rules.state, before, entry))
     token = following(rules.state.last_token, rules.floor)
@@ -91,43 +83,26 @@ def register(rules: Rules, call: Call[Register]) -> Decision[Registration]:
     return rules.write(_granted(rules.state, registration, entry), CounterRecord("token", token), *taken, registration)
 
 
-def renew(rules: Rules, publisher: str, token: int, reports: Mapping[str, SegmentReport]) -> Decision[Renewal]:
+def renew(rules: Rules, asked: Renewing) -> Decision[Renewal]:
     """Renew a lease and take the records of the publisher's segments; brings a lapsed address back.
 
     Writes to disk only the records that changed. Raises `UnknownPublisher`, `StreamGone`, `Superseded`,
     `SegmentNotFound`, and `InvalidRequest` for times of the wrong shape and for a horizon that is missing or shrinks.
     """
-    changed, renewed, answer = renewal(rules.state, Renewing(publisher, token, reports))
-    return rules.write(answer, *changed, renewed)
-
-
-def renew_together(rules: Rules, renewals: Sequence[RenewalDecision]) -> Decision[list[Renewal]]:
-    """Several renewals of different tokens in one transaction, each decided on the state as it is now."""
-    changed = [change for renewal in renewals for change in renewal.changed]
-    leases = [renewal.renewed for renewal in renewals]
-
-    def answer() -> list[Renewal]:
-        return [renewal.answer() for renewal in renewals]
-
-    return rules.write(answer, *changed, *leases)
-
-
-def renewal(state: CatalogState, asked: Renewing) -> RenewalDecision:
-    """What one renewal changes. Raises what `renew` raises."""
+    state = rules.state
     registration, entry = _owner(state, asked.publisher, asked.token)
-    shape = entry.manifest.spec.time.shape
     changed: list[SegmentRecord | HorizonRecorded] = []
     for name, reported in asked.reports.items():
         segment = _segment(entry, name)
         _check_incarnation(registration, segment, reported.incarnation)
-        changed += _renew_record(segment, reported, shape)
+        changed += _renew_record(segment, reported, entry.shape)
 
     def answer() -> Renewal:
         recorded = {name: entry.segments[name].record_number for name in asked.reports}
         released = _released(state, entry, registration, asked.reports.values())
         return Renewal(state.leases.ttl, entry.complete, recorded, released)
 
-    return RenewalDecision(tuple(changed), Renewed(PUBLISHERS, asked.token), answer)
+    return rules.write(answer, *changed, Renewed(PUBLISHERS, asked.token))
 
 
 def report(state: CatalogState, asked: Renewing) -> SegmentsReported:
@@ -137,11 +112,10 @@ def report(state: CatalogState, asked: Renewing) -> SegmentsReported:
     wrong shape.
     """
     registration, entry = _owner(state, asked.publisher, asked.token)
-    shape = entry.manifest.spec.time.shape
     taken: dict[str, Reported] = {}
     for name, reported in asked.reports.items():
         _check_incarnation(registration, _segment(entry, name), reported.incarnation)
-        taken |= _report(name, reported, shape)
+        taken |= _report(name, reported, entry.shape)
     return SegmentsReported(asked.token, taken)
 
 
@@ -236,7 +210,7 @@ def _granted(state: CatalogState, registration: RegistrationRecord, entry: Strea
 
 
 def _segment(entry: StreamEntry, segment: str) -> SegmentRecord:
-    found = entry.segments.get(segment)
+    found = entry.segment(segment)
     if found is None:
         raise SegmentNotFound(
             f"the stream {entry.qualified} has no segment {segment!r}; it has {', '.join(entry.segments)}"
@@ -245,7 +219,7 @@ def _segment(entry: StreamEntry, segment: str) -> SegmentRecord:
 
 
 def _registration(state: CatalogState, publisher: str, token: int) -> RegistrationRecord:
-    registration = state[PUBLISHERS].by_publisher.get(publisher)
+    registration = state[PUBLISHERS].get(publisher)
     if registration is None:
         raise UnknownPublisher(f"no publisher {publisher!r} is registered; register it (POST /v1/publishers)")
     if token > registration.token:  # given out after the copy that this catalog runs on was made
@@ -263,7 +237,7 @@ def _owner(state: CatalogState, publisher: str, token: int) -> tuple[Registratio
     entry = state[STREAMS].by_uid(registration.uid)
     if entry is None:
         raise StreamGone(f"the stream {registration.stream} that publisher {publisher} serves was deleted; stop it")
-    if not state.current(registration):
+    if not entry.owned(registration.segments, token):
         raise Superseded(f"another publisher has registered for segments of {publisher}; it must stop")
     return registration, entry
 
@@ -320,8 +294,8 @@ def _items(state: CatalogState, asked: PageRequest, _uid: str | None, _now: floa
     """All registrations, by id."""
     known = state[PUBLISHERS]
     for key in after(known.keys, asked.after):
-        record = known.by_publisher[key]
-        if asked.wants(record.stream):
+        record = known.get(key)
+        if record is not None and asked.wants(record.stream):
             yield key, partial(view, state, record)
 
 

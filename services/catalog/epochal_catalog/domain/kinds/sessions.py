@@ -121,7 +121,7 @@ SESSIONS: Kind[SessionRecord, Sessions] = Kind(
         fence=Fence("number", allows=_released_or_newer),
         of_stream=True,
     ),
-    memory=lambda _settings: Sessions(),
+    memory=lambda _settings, _reading: Sessions(),
     event=_event,
 )
 

@@ -89,11 +89,10 @@ def renew(rules: Rules, call: Call[RenewSubscription]) -> Decision[SubscriptionR
     assert entry is not None, "a stream takes its subscriptions along"
     lower = asked.lower
     if lower is not None:
-        shape = entry.manifest.spec.time.shape
         try:
-            lower = [to_json(shape.from_json(time)) for time in lower]
+            lower = [to_json(entry.shape.from_json(time)) for time in lower]
         except TimeShapeError as error:
-            problem = Problem("lower", str(error), f"the stream's time shape is {shape}")
+            problem = Problem("lower", str(error), f"the stream's time shape is {entry.shape}")
             raise InvalidRequest("the reported frontier has a time of another shape", [problem]) from None
     report = SubscriptionReport(lower, asked.counters)
     return Decision((Renewed(SUBSCRIPTIONS, record.id, report),), _ttl(state))
