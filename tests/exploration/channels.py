@@ -1,9 +1,9 @@
 """A subscriber of two segments whose user changes his mind, with a network that drops and loses messages.
 
-In every state, what the application was given is what an oracle says that sees both logs: each epoch whole as to the
-topics that it must have whole, and nothing of others; and none is missing. And from every state, with no further fault,
-no further change of mind and nothing more published, a way leads to where all that was published has been taken in, and
-everything that can be yielded is yielded: there is no trap.
+In every state, what the application was given is what both logs say: each epoch whole as to the topics that it must
+have whole, and nothing of others; and none is missing. The checker of the chaos tests judges that. And from every
+state, with no further fault, no further change of mind and nothing more published, a way leads to where all that was
+published has been taken in, and everything that can be yielded is yielded: there is no trap.
 
 A state is three parts: the two connections, and the subscriber with its application. What one part does depends on
 nothing but itself, so each step of it is taken once, however many states have that part.
@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from tests.exploration import connections, readers
 from tests.exploration.connections import Connection, FixedLog, Reports, open_connection
+from tests.exploration.ends import Judge
 from tests.exploration.readers import ALL, Reader, filter_of
 from tests.exploration.tries import reach
 from tests.simulation.order import minimal
@@ -197,6 +198,7 @@ class Search:
             segment: FixedLog(segment, script, keeps=bounds.history)
             for segment, script in zip(SEGMENTS, bounds.logs, strict=True)
         }
+        self.judge = Judge(self.logs)
         self.connections: tuple[Parts[Connection], ...] = tuple(
             Parts(partial(connections.load, log=log), doubts=doubts) for log in self.logs.values()
         )
@@ -254,7 +256,7 @@ class Search:
             if moves.connects:
                 yield self.connects(state, at)
         if not self.bounds.reads:
-            number, is_read = self.readers.step(state.reader, "read", lambda reader: reader.read(self.logs))
+            number, is_read = self.readers.step(state.reader, "read", lambda reader: reader.read(self.judge))
             if is_read:
                 yield state._replace(reader=number)
 
@@ -329,7 +331,7 @@ class Search:
         if reports:
             segment, reads = SEGMENTS[at], self.bounds.reads
             reader, _ = self.readers.step(
-                reader, (segment, reports), lambda reader: reader.take(segment, reports, self.logs, reads=reads)
+                reader, (segment, reports), lambda reader: reader.take(segment, reports, self.judge, reads=reads)
             )
         return state._replace(connections=numbers, reader=reader)
 
@@ -360,7 +362,7 @@ class Search:
         one, other = (self.connection(state, at).position for at in (0, 1))
         if (state.reader, one, other) not in self._checked:
             standings = {"0": self.logs["0"].standings[one], "1": self.logs["1"].standings[other]}
-            self.reader(state.reader).check(standings, self.logs)
+            self.reader(state.reader).check(standings)
             self._checked.add((state.reader, one, other))
 
     def settled(self, state: State) -> bool:
@@ -476,7 +478,7 @@ class Searched(Protocol[S]):
 
 
 def explore(search: Searched[S]) -> Explored:
-    """Look at every state; raises `AssertionError` where one is wrong, and lists those from which no way leads on.
+    """Look at every state; raises where one is wrong, and lists those from which no way leads on.
 
     Garbage is not collected meanwhile: hardly anything becomes garbage, and each look at all that is kept takes long.
     """

@@ -1,7 +1,8 @@
-"""The subscriber of both segments, and what its application must be given: an oracle that sees both logs.
+"""The subscriber of both segments, and its application, which writes down what it is given.
 
-The oracle knows the logs, what the user wants, and where each segment was joined: the followers report that, and it
-holds their reports against the logs. It never looks into the machine.
+What was given is judged by the checker of the chaos tests (`ends`), each line as it is written. What no application can
+see is judged here, event by event: an oracle knows both logs, what the user wants, and where each segment was joined.
+The followers report that, and it holds their reports against the logs. It never looks into the machine.
 
 Sources: rules E14-E19; F8-F10.
 """
@@ -13,8 +14,9 @@ from typing import Any
 
 from tests.exploration.canonical import Names, plain
 from tests.exploration.connections import SHAPE, STREAM, FixedLog, Reports
+from tests.exploration.ends import End, Judge, Line, Logs, Saved
 from tests.simulation.oracle import Standing
-from tests.simulation.order import at_most, covered, reached
+from tests.simulation.order import covered, reached
 from tests.simulation.stories import Topics
 from tests.simulation.widenings import Widenings, agrees
 
@@ -28,7 +30,6 @@ from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 
 ALL = Topics((b"a", b"b"))
-Logs = dict[str, FixedLog]
 
 
 def filter_of(topics: Topics) -> TopicFilter | None:
@@ -51,10 +52,9 @@ class Reader:
     joined: frozenset[Time]
     """The times that every join admits but those after a gap (E15)."""
     rejoined: frozenset[Time]
-    """The times that those after a gap admit."""
-    yielded: frozenset[Time] = frozenset()
-    aborted: frozenset[Time] = frozenset()
-    """Those that were reported so."""
+    """The times that those after a gap admit. Only the key needs them: the checker sees where a gap was."""
+    lines: tuple[Line, ...] = ()
+    """What it has written down. Only the times are in the key: each line is judged as it is written."""
     torn: frozenset[Time] = frozenset()
     """Those of which it had a part when a gap came (E17)."""
     arrived: frozenset[Time] = frozenset()
@@ -65,14 +65,24 @@ class Reader:
     resumed: tuple[Topics, Widenings] | None = None
     """What was wanted, and promised, when the cursor was taken that it has resumed from."""
 
+    @property
+    def yielded(self) -> frozenset[Time]:
+        """The times of the epochs that it was given."""
+        return frozenset(line.what[0] for line in self.lines if line.does == "epoch")
+
+    @property
+    def aborted(self) -> frozenset[Time]:
+        """The times that were reported as aborted."""
+        return frozenset(line.what[0] for line in self.lines if line.does == "aborted")
+
     # ---- what happens ----
 
-    def take(self, segment: str, reports: Reports, logs: Logs, *, reads: bool, relayed: bool = False) -> None:
+    def take(self, segment: str, reports: Reports, judge: Judge, *, reads: bool, relayed: bool = False) -> None:
         """The follower of `segment` reports; with `reads` the application takes at once what there is.
 
         `relayed`: a relay has answered it.
         """
-        log = logs[segment]
+        log, was_ready = judge.logs[segment], self.machine.ready
         for told in reports:
             match told:
                 case Began():
@@ -91,8 +101,14 @@ class Reader:
                 case _:
                     self._event(log, told)
             self._look()
-        while reads and self.read(logs):
+            if self.machine.ready and not was_ready:
+                self._write(judge.logs, "ready", tuple(self.machine.frontier))
+                was_ready = True
+            if isinstance(told, Began) and told.gap:
+                self._write(judge.logs, "truncated")
+        while reads and self._reads(judge.logs):
             pass
+        self._judge(judge)
 
     def _began(self, log: FixedLog, began: Began, *, relayed: bool) -> None:
         segment, standing = log.segment, _standing(log, began, relayed=relayed)
@@ -154,6 +170,9 @@ class Reader:
         assert not isinstance(cursor.topics, str), "F9: a digest of a small filter"
         if self.machine.ready:
             self.resumed = self.topics, pickle.loads(pickle.dumps(self.widenings))
+            self._write(logs, "saves", len(self.lines), cursor.frontier, cursor.unreported_aborts)
+        saves = [line.what[0] for line in self.lines if line.does == "saves"]
+        self._write(logs, "resumes", saves[-1])
         assert self.resumed is not None
         wanted, promised = self.resumed
         named = ALL if cursor.topics is None else Topics(filter(cursor.topics.wants, ALL))
@@ -168,50 +187,49 @@ class Reader:
 
     # ---- what the application is given ----
 
-    def read(self, logs: Logs) -> bool:
+    def read(self, judge: Judge) -> bool:
         """The application takes one epoch; returns whether there was one."""
+        is_given = self._reads(judge.logs)
+        self._judge(judge)
+        return is_given
+
+    def _reads(self, logs: Logs) -> bool:
         epoch = self.machine.next_epoch()
         if epoch is None:
             return False
-        time = epoch.time
-        assert time not in self.yielded, f"E16: epoch {time} comes twice"
-        assert time not in self.aborted, f"E17: epoch {time} comes after its abort"
+        time, frontier = epoch.time, tuple(self.machine.frontier)
         if isinstance(epoch, EpochWasAborted):
             is_aborted = any(_aborts(log, time) for log in logs.values())
             assert is_aborted or time in self.torn, f"E17: {time} was not aborted"
-            self.aborted |= {time}
+            self._write(logs, "aborted", time, frontier)
             return True
-        self._judge(epoch, logs)
-        self.yielded |= {time}
+        assert time in self.joined, f"E15: {time} was under way at a join"
+        assert epoch.batches, f"E18: {time} has no data"
+        parts = {segment: [data.payload for of, data in epoch.batches if of == segment] for segment in logs}
+        whole = self.widenings.whole_in(time, self.topics)
+        self._write(logs, "epoch", time, frontier, tuple((name, tuple(part)) for name, part in parts.items()), whole)
         return True
 
-    def _judge(self, epoch: EpochBatches, logs: Logs) -> None:
-        """Each topic is whole in an epoch, or not in it at all (F8); it is the next one, and was seen whole (E15)."""
-        time = epoch.time
-        assert time in self.joined, f"E15: {time} was under way at a join"
-        assert not any(at_most(time, before) for before in self.yielded), f"E16: {time} comes after a later one"
-        assert not any(_aborts(log, time) for log in logs.values()), f"E2: {time} was aborted"
-        whole = self.widenings.whole_in(time, self.topics)
-        for segment, log in logs.items():
-            expected = [data.payload for data in log.data.get(time, ()) if data.topic in whole]
-            got = [data.payload for of, data in epoch.batches if of == segment]
-            assert got == expected, f"F8: of {sorted(whole)} at {segment}, epoch {time} has {got}, not {expected}"
-        assert epoch.batches, f"E18: {time} has no data"
-
-    def check(self, standings: dict[str, Standing], logs: Logs) -> None:
-        """Nothing is past that a segment still accepts, and all is there that must be."""
+    def check(self, standings: dict[str, Standing]) -> None:
+        """Nothing is past that a segment still accepts."""
         if self.over or not self.machine.ready or self.machine.waiting_epochs:
             return
         for segment, standing in standings.items():
             late = [time for time in standing.lower if not reached(self.frontier, time)]
             assert not late, f"E16: at {set(self.frontier)}, while segment {segment} still accepts {late}"
-        for time in {time for log in logs.values() for time in log.data} - self.yielded - self.aborted:
-            if reached(self.frontier, time) or time not in self.joined & self.rejoined:
-                continue
-            if any(_aborts(log, time) for log in logs.values()):
-                raise AssertionError(f"E16: never got a report that {time} was aborted")
-            topics = {data.topic for log in logs.values() for data in log.data.get(time, ())}
-            assert not topics & self.always, f"I2: was not given {time}, which is whole"
+
+    # ---- what it writes down ----
+
+    def _write(self, logs: Logs, does: str, *what: Any) -> None:
+        cut = tuple(self.machine.position(segment).seq + 1 for segment in logs)
+        self.lines = (*self.lines, Line(cut, does, what))
+
+    def _judge(self, judge: Judge) -> None:
+        saved = None
+        if self.machine.ready:
+            cursor = self.machine.cursor()
+            saved = Saved(cursor.frontier, cursor.unreported_aborts)
+        judge.judge(End(self.lines, self.always, saved))
 
     # ---- as a value ----
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from tests.exploration import readers, relayed
 from tests.exploration.channels import FILTERS, Goal, Parts, goal_of, less
 from tests.exploration.connections import SETTINGS, FixedLog
+from tests.exploration.ends import Judge
 from tests.exploration.readers import Reader, filter_of
 from tests.exploration.relayed import (
     SEGMENT,
@@ -205,6 +206,7 @@ class Search:
         self.bounds = bounds
         self.log = FixedLog(SEGMENT, bounds.log, keeps=bounds.history)
         self.logs = {SEGMENT: self.log}
+        self.judge = Judge(self.logs)
         self.lives = Lives(self.log)
         clients, ways = zip(*(each.split(":") for each in bounds.ways), strict=True)
         self.names = (ORIGIN, *clients)
@@ -383,7 +385,7 @@ class Search:
                 reader, _ = self.readers.step(
                     state.reader,
                     sent,
-                    lambda it: it.take(SEGMENT, reports, self.logs, reads=True, relayed=by_relay),
+                    lambda it: it.take(SEGMENT, reports, self.judge, reads=True, relayed=by_relay),
                 )
                 state = state._replace(reader=reader)
         return state
@@ -524,7 +526,7 @@ class Search:
         """Raise `AssertionError` for a state that must not be."""
         position = self._position(state)
         if (state.reader, position) not in self._checked:
-            self.reader(state).check({SEGMENT: self.log.standings[position]}, self.logs)
+            self.reader(state).check({SEGMENT: self.log.standings[position]})
             self._checked.add((state.reader, position))
         for relay in range(1, self.end):
             self._follows_no_follower(state, relay)

@@ -35,11 +35,18 @@ class History:
 
     def append(self, asked: Asked, phase: Phase, **data: Any) -> None:
         """A writer asked for an append, or heard how it ended."""
-        payload = asked.payload.decode()
+        session, payload = asked.session, asked.payload
+        self.record(
+            session.writer, session.number, asked.segment, asked.time, topic_of(payload), payload, phase, **data
+        )  # fmt: skip
+
+    def record(
+        self, writer: str, life: int, segment: str, time: Time, topic: bytes, payload: bytes, phase: Phase, **data: Any
+    ) -> None:
+        """The same where no `Asked` is kept."""
         self.write(
-            asked.session.writer, asked.session.number, "append", phase, ids=[payload],
-            digests=[digest_of(asked.payload)], segment=asked.segment, time=asked.time,
-            topic=topic_of(asked.payload).decode(), **data,
+            writer, life, "append", phase, ids=[payload.decode()], digests=[digest_of(payload)], segment=segment,
+            time=time, topic=topic.decode(), **data,
         )  # fmt: skip
 
     def leave(self, writer: str, life: int, held: Iterable[Time], *, closes: bool = False) -> int:
