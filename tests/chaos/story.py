@@ -150,10 +150,13 @@ class Reader:
     def wanted_since(self, time: Time, asked: "Asked") -> list[Topics]:
         """All that it wanted from when `time` was not complete for it to the end of the subscription in which it asked.
 
-        It was handed the epoch at some moment in between, of what it wanted then.
+        It had the epoch from then on, and dropped of it what it did not want any more. A saved cursor does not show
+        that a time was open: it is before all that the reader has and was not handed yet.
         """
         open_at = [
-            entry.at for entry in self.entries if "frontier" in entry.data and reached(entry.times("frontier"), time)
+            entry.at
+            for entry in self.entries
+            if "frontier" in entry.data and entry.op != "save" and reached(entry.times("frontier"), time)
         ]
         before = max((at for at in open_at if at <= asked.at), default=-1.0)
         now = [topics for at, _, topics in self.wishes if at <= before][-1:]

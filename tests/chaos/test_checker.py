@@ -979,6 +979,10 @@ def test_a_reader_that_saw_whole_what_it_wants_by_now_has_been_given_it() -> Non
     assert rules(with_entries(history, wants, more, said)) == {"whole"}
     less = wants._replace(at=history[end].at - 0.2)
     assert check(with_entries(history, wants, more, said, less)) == [], "it wants less as it is given it"
+    at = history[end].at
+    saved = Entry(at - 0.25, "s1", 0, "save", Phase.INFO, {"n": 99, "frontier": [2], "untold": []})
+    less, again, said = wants._replace(at=at - 0.4), more._replace(at=at - 0.3), said._replace(at=at - 0.2)
+    assert check(with_entries(history, wants, more, less, again, saved, said)) == [], "it has dropped the rest"
 
 
 def test_a_reader_that_begins_at_some_times_is_owed_what_they_reach() -> None:
