@@ -483,11 +483,13 @@ class Story:
         """Whether its writer may have been lost after the append, while it still held the time (E3, E4).
 
         The history may show the loss only after the abort: a connection may be blocked. But once every segment has
-        confirmed that the writer left the time, no loss of the writer aborts it any more.
+        confirmed that the writer left the time, no loss of the writer aborts it any more. What an earlier life left
+        says nothing about what a later one appended.
         """
         gone = min((at for at in self.given_up[append.writer] if at > append.invoked), default=None)
         return gone is not None and not any(
             leave.writer == append.writer
+            and leave.life >= append.life
             and leave.leaves(append.time)
             and leave.done is not None
             and append.invoked < leave.done <= gone

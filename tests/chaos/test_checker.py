@@ -568,6 +568,8 @@ def test_a_lost_writer_aborts_what_it_appended_at_and_has_not_left(cause: str, n
     assert rules(with_entries(history, *moved, lost)) == set(), "it did not leave that epoch"
     before = [Entry(0.1, writer, 0, "leave", phase, {"n": 91, "held": [n + 1]}) for phase in (Phase.INVOKE, Phase.OK)]
     assert rules(with_entries(history, *before, lost)) == set(), "it was given it again"
+    earlier = [entry._replace(life=-1, data={"n": 92, "held": [n + 1]}) for entry in moved]
+    assert rules(with_entries(history, *earlier, lost)) == set(), "an earlier life left it, not the one that appended"
 
 
 def test_a_writer_that_was_lost_after_the_abort_was_reported_is_no_cause() -> None:
