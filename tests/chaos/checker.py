@@ -163,7 +163,7 @@ def _agree(story: Story) -> Found:
 
 
 def _left(story: Story) -> Found:
-    """E3, E4: whoever wrote to an epoch has left it, or a successor has that came to hold it."""
+    """E3, E4: every writer of an epoch has left it, or a later session of it that held the time has."""
     for reader in story.readers:
         for epoch in story.owed(reader):
             what = f"{reader} was given {epoch.time}"

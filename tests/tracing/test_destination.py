@@ -17,6 +17,7 @@ from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.tracing.receiver import receiving
 
+from epochal.otel import sdk
 from epochal.otel.destination import Collector
 from epochal.otel.span_processor import Sender
 
@@ -168,3 +169,20 @@ for _ in range(20):  # as PySpark does for its JVM: forked, with Python run in t
 """
     async with asyncio.timeout(PATIENCE):
         await program(script, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 2.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "30"}, 30.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "0.5"}, 0.5),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "5", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "9"}, 9.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "10000"}, 60.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, 2.0),
+    ],
+)
+def test_the_end_of_a_task_waits_as_long_as_the_environment_says_and_never_for_hours(
+    given: dict[str, str], seconds: float
+) -> None:
+    assert sdk.send_patience(given) == seconds

@@ -107,6 +107,9 @@ def _is_url(text: str) -> bool:
 TIMEOUT = 2.0
 """Seconds that the end of a task or process waits for a send, its retries included, unless its user sets others."""
 
+MOST_PATIENCE = 60.0
+"""The most of them: elsewhere the same variable is in milliseconds, and 10000 must not hold a task for hours."""
+
 _current: "Sdk | None" = None
 _tried = 0
 """The process in which `start` last finished, or in which `give_up` was called."""
@@ -250,9 +253,10 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
 def send_patience(environ: Mapping[str, str]) -> float:
     """Seconds that the end of a task or process waits for a send: OTEL_EXPORTER_OTLP_TIMEOUT, where it is set.
 
-    Where the signals have different ones, the longest.
+    Where the signals have different ones, the longest; at most `MOST_PATIENCE`.
     """
-    return max(_number(environ, _named(signal, "TIMEOUT", environ)[0], TIMEOUT) for signal in _SIGNALS)
+    longest = max(_number(environ, _named(signal, "TIMEOUT", environ)[0], TIMEOUT) for signal in _SIGNALS)
+    return min(longest, MOST_PATIENCE)
 
 
 def _unset(provider: Any) -> bool:

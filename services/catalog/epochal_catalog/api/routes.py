@@ -81,8 +81,8 @@ async def get_reserved(request: web.Request) -> web.Response:
     since = queries.read_revision(request.query.get("since"))
     if since is not None:
         state.history.check(since)
-    told = {"data": data} if data and is_loopback(request.remote or "") else {}  # a path means nothing elsewhere
-    return lists.unchanged_or(request, lambda: json.dumps(streams.reserved(state) | told))
+    local = {"data": data} if data and is_loopback(request.remote or "") else {}  # a path means nothing elsewhere
+    return lists.unchanged_or(request, lambda: json.dumps(streams.reserved(state) | local))
 
 
 async def refuse_reserved(_request: web.Request) -> web.Response:

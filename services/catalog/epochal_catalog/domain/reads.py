@@ -4,7 +4,7 @@ A rule is a pure function of the state. So a decision holds for as long as every
 and nothing else needs to be compared. State, memories and entries note each key themselves when it is read, so no rule
 can forget one. A key begins with the name of a kind:
 
-- A kind as a whole, such as `("subscription",)`. The version says how often anything of it has changed. It stands for
+- A kind as a whole, such as `("subscription",)`. The version says how often anything of it has changed. It covers
   every list, limit and lease in the kind's memory, and is what a new kind gets without naming anything.
 - One record, such as `("segment", uid, "0")`, in a memory that notes its reads itself (`Memory.notes_reads`). Its
   version is the record: records are values that are never changed but replaced. None is the version of a record that is

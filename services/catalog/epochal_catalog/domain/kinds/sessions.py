@@ -147,7 +147,7 @@ def open_session(rules: Rules, call: Call[None]) -> Decision[WriterSession]:
     if entry.complete:
         raise StreamComplete(
             f"the stream {entry.qualified} is complete: all its writers have finished and it can only be read;"
-            " delete it and apply it anew to publish again"
+            " delete it and apply it again to publish more"
         )
     uid = entry.record.uid
     last = rules.state[SESSIONS].get(uid, writer)
