@@ -251,6 +251,13 @@ class Services:
         assert found, "only a dedicated stream has processes of its own"
         return found
 
+    async def running_publishers(self, stream: str) -> list[int]:
+        """The same of a stream whose publishers may all be starting again: waits until one runs."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := self._publishers(stream)):  # noqa: ASYNC110 - a process is looked at, and tells nothing
+                await asyncio.sleep(0.01)
+        return found
+
     def _publishers(self, stream: str) -> list[int]:
         prefix = stream.replace("/", ".") + "-"
         found = self._background.processes.items()

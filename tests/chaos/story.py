@@ -405,11 +405,8 @@ class Story:
         ]
 
     def _may_be_partial(self, reader: Reader, time: Time) -> bool:
-        """Whether it was under way at the join or at a gap, or may be covered by the horizon of a memory that was lost.
-
-        A history does not show how far ahead a horizon was, so after a loss a reader that takes parts is owed nothing.
-        """
-        return self.begun(time) <= reader.since_when() or bool(self.losses) or bool(reader.truncated)
+        """Whether it was under way where the reader joined, or at a gap."""
+        return self.begun(time) <= reader.since_when() or self.missed_by_a_gap(reader, time)
 
     def missed_by_a_gap(self, reader: Reader, time: Time) -> bool:
         """Whether a reader may miss `time` without a report: it was under way where the reader joined (E15, E17).

@@ -105,7 +105,7 @@ async def test_four_writers_killed_at_random_publish_each_line_once(services, tm
                             next(gate for gate in gates if gate.name == record["gate"]).saw(1)
                         while lost and sum(gate.seen for gate in gates) >= lost[0]:
                             lost.pop(0)
-                            for pid in services.publishers(stream):
+                            for pid in await services.running_publishers(stream):
                                 with suppress(ProcessLookupError):  # it ended in this moment
                                     os.kill(pid, signal.SIGKILL)
 

@@ -647,6 +647,36 @@ def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_reported_as_a
     assert not subscriber.saw_whole(6)
 
 
+@pytest.mark.rule("E11", "E2")
+def test_an_epoch_that_was_lost_ahead_is_reported_also_where_its_abort_comes_before_its_data():
+    """A writer that was refused 6 at segment 1 aborts it at segment 2, before this reader has 6 from segment 0."""
+    subscriber = SubscriberMachine("s", INT, ("0", "1", "2"))
+    for name in ("0", "1", "2"):
+        subscriber.began(name, began([5]))
+    lost = SegmentState(-1, (5,), (7,), (), (7,))
+    subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=True, resumed=False))
+    subscriber.event("2", m.Aborted(0, -1, (6,)))
+    subscriber.event("0", data(0, 6))
+    subscriber.event("0", moved(1, 5, 9))
+    subscriber.event("1", moved(0, 5, 9))
+    subscriber.event("2", moved(1, 5, 9))
+    assert epochs(subscriber) == [EpochWasAborted(6)]
+
+
+@pytest.mark.rule("E11", "E2", "S15")
+def test_a_reader_that_takes_parts_is_given_nothing_of_what_was_lost_ahead():
+    """Every other reader is told that 6 is aborted, so it is no part of an epoch that may still complete."""
+    subscriber = SubscriberMachine("s", INT, ("0", "1"), partial=True)
+    subscriber.only_events()
+    subscriber.began("0", began([5]))
+    lost = SegmentState(-1, (5,), (7,), (), (7,))
+    subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=False, resumed=False))
+    for seq, time in enumerate((6, 6, 8)):
+        subscriber.event("0", data(seq, time))
+    found = [each for each in events(subscriber) if isinstance(each, EpochWasAborted | Arrived)]
+    assert found == [EpochWasAborted(6), Arrived("0", data(2, 8))]
+
+
 @pytest.mark.rule("E11", "E20")
 def test_a_lost_epoch_that_was_not_asked_for_is_not_reported():
     subscriber = SubscriberMachine("s", INT, ("0", "1"), wanted=[7])

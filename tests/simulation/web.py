@@ -311,6 +311,8 @@ class WebReader:
         if self._seen is None:
             newest = {join.segment: join for join in joins[:before]}
             known = {join.segment: join.incarnation for join in memory.joins}
+            if any(join.gap for join in joins[:before]):
+                self._misses()  # the same where it goes over to the ring
             memory.joins += [
                 join._replace(gap=False) for segment, join in newest.items() if join.incarnation > known.get(segment, 0)
             ]

@@ -479,14 +479,17 @@ class SubscriberMachine:
 
     def _wanted(self, time: Time) -> bool:
         """Whether data at `time` may be delivered: it can still come, was not aborted, and is seen whole."""
-        if not self._merged.less_equal(time) or time in self._aborts.active:
+        if not self._merged.less_equal(time) or time in self._aborts.active or self._aborts.is_lost(time):
             return False
         return self._seen.admits(time)
 
     def _report_if_lost(self, time: Time) -> None:
-        """Report the abort of `time` if a lost memory covers it: the log has no event that does."""
+        """Report the abort of `time` if a lost memory covers it: the log may have no event that does."""
         if self._aborts.is_lost(time) and time not in self._aborts.active and self._merged.less_equal(time):
-            self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
+            self._drop_epoch(time, report=self._asked_for(time))
+
+    def _asked_for(self, time: Time) -> bool:
+        return self._reached is None or self._reached.less_equal(time)
 
     def _keep_waiting(self, segment: FollowedSegment, kept: Callable[[m.Event | Moved], bool]) -> None:
         """Drop events that wait for the other segments to begin, except those that `kept` returns true for.
@@ -551,7 +554,8 @@ class SubscriberMachine:
         for time in times:
             if time in self._aborts.active or not self._merged.less_equal(time):
                 continue
-            self._drop_epoch(time, report=self._seen.admits(time))
+            lost_ahead = self._aborts.is_lost(time) and self._asked_for(time)  # it may have begun after the join
+            self._drop_epoch(time, report=lost_ahead or self._seen.admits(time))
 
     def _drop_epoch(self, time: Time, *, report: bool) -> None:
         self._queue.drop(time)
