@@ -67,7 +67,7 @@ TRY := .venv-try
 
 $(TRY)/.ready: requirements.lock pyproject.toml tools/component_lock.py
 	@tools/make-venv $(TRY)
-	@echo "installing what local mode needs from requirements.lock (some 25 MB, the first time only)"
+	@echo "installing what local mode needs from requirements.lock (some 20 MB, the first time only)"
 	@$(TRY)/bin/python tools/component_lock.py build editable catalog publisher > $(TRY)/packages.lock
 	@$(TRY)/bin/python -m pip --disable-pip-version-check install --progress-bar off --require-hashes \
 		--only-binary :all: -r $(TRY)/packages.lock | $(SHORT_DOWNLOADS)
