@@ -159,6 +159,8 @@ class Log:
     retention: Retention = field(default_factory=lambda: Retention(m.NOTHING_YET, inf, inf))
     lives: list[tuple[int, int]] = field(default_factory=list)
     """Its incarnations, each with the last event of the log when it began."""
+    lost: dict[int, list[m.Event]] = field(default_factory=dict)
+    """Incarnation -> the events that were lost with the machine on which it ran (E10)."""
     closings: dict[tuple[str, int], Closing] = field(default_factory=dict)
     """(writer, session) -> its close."""
     closed_before: Times | None = None
@@ -182,20 +184,32 @@ class Log:
         """Whether this incarnation has completed `time`, and began before it."""
         return reached(self.start, time) and not reached(self.lower, time) and not self.is_aborted(time)
 
-    def quiet_since(self, seq: int) -> int:
+    def events_of(self, incarnation: int | None) -> list[m.Event]:
+        """The events as this life had them: none of a later one, and those that were lost with it. None: as they are.
+
+        A relay serves what a life had until it follows the next one.
+        """
+        later = [last for life, last in self.lives if incarnation is not None and life > incarnation]
+        if incarnation is None or not later:
+            return self.events
+        return [event for event in self.events if event.seq <= min(later)] + self.lost.get(incarnation, [])
+
+    def quiet_since(self, seq: int, incarnation: int | None = None) -> int:
         """The last event up to `seq` that is a batch or an abort; since then only the frontier moved (E13)."""
-        earlier = (event.seq for event in reversed(self.events) if event.seq <= seq and type(event) is not m.Frontier)
-        return next(earlier, m.NOTHING_YET)
+        events = reversed(self.events_of(incarnation))
+        return next((each.seq for each in events if each.seq <= seq and type(each) is not m.Frontier), m.NOTHING_YET)
 
-    def begins(self, seq: int, lower: Iterable[Time]) -> Standing:
+    def begins(self, seq: int, lower: Iterable[Time], incarnation: int | None = None) -> Standing:
         """How it stood where a reader begins: after event `seq`, or where the lull began in which that is (E13)."""
-        there = self.standing(seq)
-        return there if frozenset(lower) == there.lower else self.standing(self.quiet_since(seq))
+        there = self.standing(seq, incarnation)
+        if frozenset(lower) == there.lower:
+            return there
+        return self.standing(self.quiet_since(seq, incarnation), incarnation)
 
-    def standing(self, seq: int) -> Standing:
+    def standing(self, seq: int, incarnation: int | None = None) -> Standing:
         """The state just after event `seq`, from the start on, event by event."""
         lower, active, aborted = set(self.start), set[Time](), set[Time]()
-        for event in self.events:
+        for event in self.events_of(incarnation):
             if event.seq > seq:
                 break
             match event:
@@ -421,6 +435,7 @@ class Oracle:
         """E10: what a crash may lose is data of epochs that were active before, nothing else."""
         while log.events and log.events[-1].seq > last:
             event = log.events.pop()
+            log.lost.setdefault(log.lives[-1][0], []).insert(0, event)
             if not isinstance(event, m.Data) or log.data[event.time] == [event.payload]:
                 raise Violation(f"E10: segment {log.segment} has lost {event}")
             log.data[event.time].remove(event.payload)

@@ -204,7 +204,8 @@ class Life:
     def rejoined(self, segment: str, rejoined: Rejoined, *, relayed: bool) -> None:
         """A segment is followed on another channel."""
         self.world.count("rejoined")
-        standing = self.oracle.log_of(segment, self._incarnations[segment]).standing(rejoined.state.seq)
+        incarnation = self._incarnations[segment]
+        standing = self.oracle.log_of(segment, incarnation).standing(rejoined.state.seq, incarnation)
         if relayed:
             standing = self._as_relays_know(rejoined.state, standing)
         if not agrees(rejoined.state, standing):
@@ -281,7 +282,7 @@ class Life:
         if self.diary is not None:
             self.diary.follows(segment, began.incarnation)
         log = self.oracle.log_of(segment, began.incarnation)
-        standing = log.begins(began.state.seq, began.state.lower)
+        standing = log.begins(began.state.seq, began.state.lower, began.incarnation)
         if relayed:
             standing = self._as_relays_know(began.state, standing)
         if not agrees(began.state, standing):
@@ -310,7 +311,8 @@ class Life:
     def event(self, segment: str, event: m.Event) -> None:
         """The next event of a segment."""
         known = self.machine.position(segment)
-        lull = type(event) is m.Frontier and self._log(segment, known).quiet_since(event.seq) <= known.seq  # of a relay
+        log = self._log(segment, known)
+        lull = type(event) is m.Frontier and log.quiet_since(event.seq, known.incarnation) <= known.seq  # of a relay
         hole = event.seq != known.seq + 1 and not lull
         if event.seq <= known.seq or (hole and self.memory.topics == ALL == self.memory.always):
             raise Violation(f"I2: {self.memory.name} is given event {event.seq} of {segment} after {known}")
@@ -327,7 +329,8 @@ class Life:
         known = self.machine.position(segment)
         self.world.count("lulls")
         log = self._log(segment, known)
-        if log.quiet_since(moved.seq) > known.seq or log.standing(moved.seq).lower != frozenset(moved.lower):
+        there = log.standing(moved.seq, known.incarnation)
+        if log.quiet_since(moved.seq, known.incarnation) > known.seq or there.lower != frozenset(moved.lower):
             raise Violation(f"E13: {self.memory.name} is given {moved} of {segment} after {known}")
         self.machine.event(segment, moved)
         self.look()
