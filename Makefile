@@ -109,7 +109,8 @@ SPARK_CLASSES := .cache/spark/classes.jsa
 
 spark-classes: java-there $(SPARK_CLASSES) ## archive Spark's classes: it starts in half the time then, for tests
 
-$(SPARK_CLASSES): requirements.lock | $(READY)
+# A JVM takes no archive of files that were installed again since.
+$(SPARK_CLASSES): requirements.lock $(wildcard $(VENV)/lib/python3*/site-packages/pyspark/jars/spark-core_*.jar) | $(READY)
 	@$(BIN)/python -m tests.java
 
 # Much of a run is waiting, for processes to start and to end: three at a time keep two cores busy.

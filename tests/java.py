@@ -3,7 +3,7 @@
 PySpark reads options from PYSPARK_SUBMIT_ARGS where a Python program starts a JVM (`pyspark` and `spark-submit` do
 not). Tests ask for the quick compiler there, and for classes from an archive: these need not be looked for, read and
 verified, which is half of what a session takes to start. `make spark-classes` makes the archive; without it, or where
-it does not fit this Java, classes are loaded as ever.
+it does not fit this Java or its files, classes are loaded as ever.
 """
 
 import os
@@ -16,13 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 ARCHIVE = ROOT / ".cache" / "spark" / "classes.jsa"
 SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 
+ON_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
+"""A JVM prints its warnings to its standard output unless told otherwise: an archive of other files is one."""
+
 USED = "tests/spark/test_queries.py::test_two_streams_take_rows_from_one_session"
 """A test whose classes are archived: queries, files, rows, Arrow, and Python's workers."""
 
 
 def run_java_quickly(environment: MutableMapping[str, str]) -> None:
     """Let Spark sessions of this process, and of those that it starts, take the archive; what is set already stays."""
-    environment.setdefault(SUBMIT_ARGS, _submit_args(f"-XX:SharedArchiveFile='{ARCHIVE}'"))
+    environment.setdefault(SUBMIT_ARGS, _submit_args(f"-XX:SharedArchiveFile='{ARCHIVE}' {ON_STDERR}"))
 
 
 def make() -> int:

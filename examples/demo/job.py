@@ -41,7 +41,7 @@ class Job:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 cwd=self.work,
-                env={**_environment(self.work), **self._more},
+                env={**environment(self.work), **self._more},
                 start_new_session=True,  # Ctrl-C is for the demo, which then ends the job in order
             )
         return self
@@ -87,11 +87,12 @@ def _there(group: int) -> bool:
     return True
 
 
-def _environment(work: Path) -> dict[str, str]:
+def environment(work: Path) -> dict[str, str]:
     """Our own Python for Spark's workers, the loopback only, and every temporary file under `work`."""
     temporary = work / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    java = f"-Djava.io.tmpdir={temporary} -XX:-UsePerfData"
+    # A JVM prints its own warnings to the standard output, on which the job sends its events.
+    java = f"-Djava.io.tmpdir={temporary} -XX:-UsePerfData -Xlog:disable -Xlog:all=warning:stderr"
     return {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,

@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from examples.demo import job
 from tests.patience import PATIENCE
 from tests.processes import marked
 
@@ -32,6 +34,21 @@ def test_without_java_it_says_so_at_once(environment: dict[str, str], tmp_path: 
     assert ended.stdout == ""
     assert "Java 17 or newer; found: none" in ended.stderr
     assert "apt-get install" in ended.stderr
+
+
+@pytest.mark.skipif(not shutil.which("java"), reason="there is no java on the PATH")
+def test_what_java_warns_of_is_not_among_the_events_of_the_job(tmp_path: Path) -> None:
+    """The job sends its events on its standard output, where a JVM prints its warnings unless told otherwise."""
+
+    def warn(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        command = ["java", "-XX:+UseLargePages", "-version"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    if "[warning]" not in warn(os.environ).stdout:
+        pytest.skip("this machine has large pages, so that Java does not warn of it")
+    told = warn(job.environment(tmp_path))
+    assert told.stdout == ""
+    assert "[warning]" in told.stderr
 
 
 def test_an_old_java_is_named(environment: dict[str, str], tmp_path: Path) -> None:
